@@ -94,6 +94,8 @@ class TaskRecord:
         max_length: tokens in a sequence.
         formulation: the fields of `tasks.formulation.Formulation` that are not at their defaults.
         benchmark: the named benchmark, such as blurb/hoc.
+        pairs: for relations between entities of documents, the types of head and tail that may be related, and whether
+            the head comes first in the text.
         extra: entries of a later release, kept as they are.
     """
 
@@ -105,6 +107,7 @@ class TaskRecord:
     max_length: int | None = None
     formulation: Mapping[str, Any] = field(default_factory=dict)
     benchmark: str | None = None
+    pairs: tuple[tuple[str, str, bool], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -115,7 +118,7 @@ class TaskRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as it is written: what is unknown is left out."""
-        values = {name: value for name, value in vars(self).items() if name != "extra" and value not in (None, {})}
+        values = {name: value for name, value in vars(self).items() if name != "extra" and value not in (None, {}, ())}
         return {**values, "labels": list(self.labels), **self.extra}
 
 
@@ -268,6 +271,13 @@ def _parse_heads(json: JsonObject) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows)
 
 
+def _parse_pairs(json: JsonObject) -> tuple[tuple[str, str, bool], ...]:
+    rows = json.items("pairs", list)
+    if not all(list(map(type, row)) == [str, str, bool] for row in rows):
+        raise json.error("pairs", "holds something else than two types and true or false in each list")
+    return tuple((head, tail, is_in_order) for head, tail, is_in_order in rows)
+
+
 def _parse_task(json: JsonObject) -> TaskRecord:
     return TaskRecord(
         name=json.get("name", str),
@@ -278,6 +288,7 @@ def _parse_task(json: JsonObject) -> TaskRecord:
         max_length=json.optional("max_length", int),
         formulation=json.optional("formulation", dict) or {},
         benchmark=json.optional("benchmark", str),
+        pairs=_parse_pairs(json),
         extra=json.others(frozenset(TaskRecord.__dataclass_fields__)),
     )
 

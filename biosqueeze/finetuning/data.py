@@ -49,6 +49,7 @@ class TaskSetup:
             max_length=max_length,
             formulation=self.task.formulation.non_defaults(),
             benchmark=self.name if self.name != self.kind else None,
+            pairs=tuple(data.pairs),
         )
 
 

@@ -11,7 +11,8 @@ from biosqueeze.finetuning.label_names import NAMELESS, check_tags
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import task_head_in
 from biosqueeze.models.loading.notices import note_once
-from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks import Task, open_task, with_pairs
+from biosqueeze.tasks.encoding.entities import PairKind
 from biosqueeze.tasks.encoding.tag_schemes import canonical_labels, scheme_of
 from biosqueeze.tasks.formulation import Formulation, ReadingOptions
 
@@ -54,7 +55,8 @@ def task_of(
         default_scheme = scheme_of(checkpoint.labels)
     scheme = (recorded and recorded.scheme) or default_scheme
     formulation = Formulation.from_manifest(recorded.formulation if recorded else {})
-    return name, open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
+    opened = open_task(name, formulation.with_reading_options(reading) if reading else formulation, scheme)
+    return name, with_pairs(opened, tuple(PairKind(*pair) for pair in recorded.pairs) if recorded else ())
 
 
 def _labels_of_a_text(checkpoint: Checkpoint) -> str:

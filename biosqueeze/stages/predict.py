@@ -85,8 +85,8 @@ class Options(InferenceOptions):
     """Write the predictions of a fine-tuned checkpoint for records.
 
     The predictions come in the order of the records: one JSON object a line with the record's id and its entities,
-    labels or answers, with scores from 0 to 1 and character offsets. Without --out they are written to standard output
-    as they are computed; in Python they are the `predictions` of the result, computed as they are read.
+    labels, relations or answers, with scores from 0 to 1 and character offsets. Without --out they are written to
+    standard output as they are computed; in Python they are the `predictions` of the result, computed as they are read.
 
     Dynamic int8 rounds depending on the other texts in a batch. For predictions that do not depend on them, give
     --batch-size 1.
@@ -314,7 +314,8 @@ def _output_file(options: Options) -> Path | None:
 def _open(options: Options, request: _PredictionRequest) -> InputStream:
     if options.input is None:
         return given_texts(options.text)
-    return open_input(options.input, request.task.formulation.column, options.column)
+    columns = (request.task.formulation.column, options.column)
+    return open_input(options.input, *columns, with_entities=request.kind == "relation")
 
 
 def _task_of_format(request: _PredictionRequest, source: InputStream, column: tuple[str, ...]) -> "Task":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from biosqueeze.data.output_types import OutputType
     from biosqueeze.data.records.sample import SourceSample
     from biosqueeze.data.tokenizer import Tokenizer
+    from biosqueeze.tasks.encoding.entities import PairKind
 
 __all__ = [
     "Dataset",
@@ -29,6 +30,7 @@ __all__ = [
     "open_task",
     "with_columns",
     "with_decoding_parameters",
+    "with_pairs",
 ]
 
 
@@ -59,6 +61,7 @@ class Dataset:
     splits: Mapping[str, tuple[Any, ...]]  # of the kind's Example
     labels: tuple[str, ...]  # by output id; ("score",) for a regression, () for spans
     scheme: str  # how the gold labels are written: a tag scheme (BIO, IO, BIOUL), or the name of an output type
+    pairs: "tuple[PairKind, ...]" = ()  # kinds of pairs that may be related; () where single pairs are given
 
     @property
     def output_type(self) -> "OutputType":
@@ -160,6 +163,11 @@ def with_decoding_parameters(task: Task, parameters: "Mapping[str, NDArray[Any]]
 def with_columns(task: Task, column: tuple[str, ...]) -> Task:
     """Return the task that reads these columns, ROLE=COLUMN each, in place of its own."""
     return replace(task, formulation=replace(task.formulation, column=column))  # type: ignore[type-var] # every Kind is a dataclass
+
+
+def with_pairs(task: Task, pairs: "tuple[PairKind, ...]") -> Task:
+    """Return the task that pairs the entities of documents so; the same task if there are none."""
+    return replace(task, pairs=pairs) if pairs else task  # type: ignore[type-var] # every Kind is a dataclass
 
 
 def open_task(name: str, formulation: Formulation | None = None, scheme: str = "") -> Task:

@@ -19,7 +19,7 @@ from biosqueeze.data.tokenizer import Tokenizer
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, warn
 from biosqueeze.tasks import Dataset
-from biosqueeze.tasks.encoding.entities import MARKERS, EntitySegment, Relation, segments_of
+from biosqueeze.tasks.encoding.entities import MARKERS, EntitySegment, PairKind, Passage, Relation, segments_of
 from biosqueeze.tasks.encoding.entity_truncation import (
     EntityPieces,
     TruncatedText,
@@ -36,11 +36,13 @@ from biosqueeze.tasks.sequence_kind import SequenceKind
 
 @dataclass(frozen=True)
 class Kind(SequenceKind):
-    """One label for a sentence and two entities in it."""
+    """One label for a sentence and two entities in it; predictions also of all pairs in a text with entities."""
 
     FORM: ClassVar[str] = "sentences with two entities and a label"
     METRIC: ClassVar[str] = "f1"
     USES: ClassVar[tuple[str, ...]] = ("column", "negative", "entities", "representation")
+
+    pairs: tuple[PairKind, ...] = ()  # kinds of pairs that may be related in a text with entities
 
     def __post_init__(self) -> None:
         """Check the representation.
@@ -64,21 +66,22 @@ class Kind(SequenceKind):
         """Read some splits: see `readers.relations.read`."""
         return _relations.read(self.formulation, source, splits)
 
-    def example_from_record(self, record: Mapping[str, Any]) -> Relation:
-        """Return an unlabelled example: see `readers.relations.unlabelled_relation`."""
-        return _relations.unlabelled_relation(self.formulation, record)
+    def example_from_record(self, record: Mapping[str, Any]) -> Relation | Passage:
+        """Return an unlabelled example: see `readers.relations.unlabelled_passage` and `unlabelled_relation`."""
+        passage = _relations.unlabelled_passage(self.formulation, record, self.pairs)
+        return passage or _relations.unlabelled_relation(self.formulation, record)
 
     def encode(
         self,
-        examples: Sequence[Relation],
+        examples: Sequence[Relation | Passage],
         labels: Sequence[str],
         tokenizer: Tokenizer,
         max_length: int,
     ) -> list[SequenceWindow]:
-        """Return one window per example; long sentences are truncated around their two entities, with a warning.
+        """Return one window per pair; long sentences are truncated around their two entities, with a warning.
 
         Args:
-            examples: relations.
+            examples: relations, or passages, which have any number of pairs.
             labels: label names by id.
             tokenizer: a fast tokenizer.
             max_length: tokens in a window, special ones included.
@@ -95,15 +98,17 @@ class Kind(SequenceKind):
         frame = Frame.of(tokenizer)
         room = room_within(max_length, frame)
         entities = _relations.entities_of(self.formulation)
-        texts = [segments_of(example, entities) for example in examples]
+        owners = [(number, pair) for number, example in enumerate(examples) for pair in _pairs_of(example)]
+        texts = [segments_of(pair, entities) for _, pair in owners]
         self._warn_of_unknown_tokens(texts, tokenizer)
         ids = {label: index for index, label in enumerate(labels)}
         windows, truncated = [], []
-        for number, pieces in enumerate(entity_pieces(texts, self.formulation.representation, tokenizer)):
-            self._check_entities(examples[number], pieces)
+        every = entity_pieces(texts, self.formulation.representation, tokenizer)
+        for (number, pair), pieces in zip(owners, every, strict=True):
+            self._check_entities(pair, pieces)
             truncated.append(truncate_around_entities(pieces, room))
             features = self._features(pieces, truncated[-1].indices, frame)
-            windows.append(SequenceWindow(number, {**features, **_label_feature(examples[number], ids)}))
+            windows.append(SequenceWindow(number, {**features, **_label_feature(pair, ids)}))
         _warn_of_truncation(truncated, max_length)
         return windows
 
@@ -123,12 +128,20 @@ class Kind(SequenceKind):
         self,
         windows: Sequence[SequenceWindow],
         logits: Sequence[Floats],
-        examples: Sequence[Relation],
+        examples: Sequence[Relation | Passage],
         labels: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Return for each example its label, the probability of every label, and the entities in the unmarked text."""
-        rows = super().describe(windows, logits, examples, labels)
-        return [{**row, **_entities_in(example)} for row, example in zip(rows, examples, strict=True)]
+        """Return for each relation its label, the probability of every label, and the entities in the unmarked text.
+
+        Of a passage the `relations` are returned, with offsets in its text: the pairs whose label is not the negative
+        one, each with its probability.
+        """
+        order = np.argsort([window.example for window in windows], kind="stable")
+        of_pairs = [SequenceWindow(number, windows[index].features) for number, index in enumerate(order)]
+        pairs = [pair for example in examples for pair in _pairs_of(example)]
+        rows = iter(super().describe(of_pairs, [logits[index] for index in order], pairs, labels))
+        negative = _relations.negative_of(labels, self.formulation.negative)
+        return [_described(example, [next(rows) for _ in _pairs_of(example)], negative) for example in examples]
 
     def _features(self, pieces: EntityPieces, indices: Ids, frame: Frame) -> dict[str, NDArray[Any]]:
         features = {INPUT_IDS: frame.around(pieces.ids[indices])}
@@ -187,17 +200,31 @@ def _warn_of_truncation(texts: Sequence[TruncatedText], max_length: int) -> None
     warn(CountedWarning(cut, what, len(texts), f": {how}; --max-length sets this, up to the model's limit"))
 
 
-def _entities_in(example: Relation) -> dict[str, Any]:
-    """Return the text, and the entities with their offsets in it if they are known."""
-    if example.mentions is None:
-        return {"text": example.text}
+def _pairs_of(example: Relation | Passage) -> tuple[Relation, ...]:
+    return example.pairs if isinstance(example, Passage) else (example,)
+
+
+def _described(example: Relation | Passage, rows: Sequence[Mapping[str, Any]], negative: str | None) -> dict[str, Any]:
+    """Return the description of an example from those of its pairs."""
+    if isinstance(example, Relation):
+        return {**rows[0], "text": example.text, **_entities_in(example)}
+    relations = [
+        {"label": row["label"], "score": row["score"], **_entities_in(pair, start)}
+        for row, pair, start in zip(rows, example.pairs, example.starts, strict=True)
+        if row["label"] != negative
+    ]
+    return {"relations": relations}
+
+
+def _entities_in(pair: Relation, start: int = 0) -> dict[str, Any]:
+    """Return the entities if they are known, with their offsets in a text in which the pair's begins at `start`."""
     entities = (
         {
-            "start": mention.start,
-            "end": mention.end,
-            "text": example.text[mention.start : mention.end],
+            "start": start + mention.start,
+            "end": start + mention.end,
+            "text": pair.text[mention.start : mention.end],
             "type": mention.type,
         }
-        for mention in example.mentions
+        for mention in pair.mentions or ()
     )
-    return {"text": example.text, **dict(zip(("head", "tail"), entities, strict=True))}
+    return dict(zip(("head", "tail"), entities, strict=False))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from biosqueeze.cli import main
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.sniffing import guess
@@ -235,12 +236,90 @@ def test_a_missing_split_is_named(tmp_path: Path) -> None:
         open_task("relation").read(str(tmp_path), ("train", "dev"))
 
 
-def test_a_model_learns_from_documents_and_is_scored(pico_bert: Path, shell: Shell, tmp_path: Path) -> None:
-    laid_out(tmp_path / "data", *LAYOUTS["brat"])
+@pytest.fixture(scope="module")
+def trained(pico_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was fine-tuned on documents."""
+    folder = tmp_path_factory.mktemp("relations")
     test = ("/1.txt", TEXT.replace("inhibit", "prevent"), "/1.ann", brat([("inhibits", "T4", "T5")]))
-    laid_out(tmp_path / "data", *test, splits=["test"])
-    words = ("--data", tmp_path / "data", "--task", "relation", "--steps", "2", "--out", tmp_path / "out")
-    assert shell("finetune", pico_bert, *words).code == 0
-    scored = shell("evaluate", tmp_path / "out", "--json")
+    laid_out(folder / "data", *LAYOUTS["brat"])
+    laid_out(folder / "data", *test, splits=["test"])
+    words = ("--data", folder / "data", "--task", "relation", "--steps", 2, "--out", folder / "out")
+    assert main.run(["finetune", str(pico_bert), *map(str, words)]) == 0
+    return folder / "out"
+
+
+def test_a_model_that_learned_from_documents_is_scored(trained: Path, shell: Shell) -> None:
+    scored = shell("evaluate", trained, "--json")
     assert scored.code == 0
     assert json.loads(scored.out)["metrics"]["support-inhibits"] == 1
+
+
+PUBTATOR = """7|t|Aspirin inhibits COX1.
+7|a|A. Zinc inhibits COX1 and Zinc.
+7\t0\t7\tAspirin\tDrug\tD1
+7\t17\t21\tCOX1\tGene\tG1
+7\t26\t30\tZinc\tDrug\tD2
+7\t40\t44\tCOX1\tGene\tG1
+7\tCID\tD1\tG1
+
+8|t|Nothing.
+
+"""
+
+
+def test_pairs_of_an_annotated_text_are_predicted(trained: Path, shell: Shell, tmp_path: Path) -> None:
+    """Each pair as if it were given alone, with offsets in the text; pairs without a relation are left out."""
+    (tmp_path / "in.pubtator").write_text(PUBTATOR)
+    predicted = shell("predict", trained, tmp_path / "in.pubtator")
+    assert predicted.code == 0
+    first, second = map(json.loads, predicted.out.splitlines())
+    assert (second["id"], second["relations"]) == ("8", [])
+    text = "Aspirin inhibits COX1.\nA. Zinc inhibits COX1 and Zinc."
+    pairs = [("Aspirin", 0, "COX1", 17, text[:22], 0), ("Zinc", 26, "COX1", 40, text[23:], 23)]
+    expected = []
+    for head, start, tail, at, sentence, shift in pairs:
+        entities = [
+            {"start": offset, "end": offset + len(name), "text": name, "type": kind}
+            for name, offset, kind in ((head, start, "Drug"), (tail, at, "Gene"))
+        ]
+        moved = [{**each, "start": each["start"] - shift, "end": each["end"] - shift} for each in entities]
+        record = {"text": sentence, "head": moved[0], "tail": moved[1]}
+        (tmp_path / "alone.jsonl").write_text(json.dumps(record))
+        alone = json.loads(shell("predict", trained, tmp_path / "alone.jsonl").out)
+        if alone["label"] != "no-relation":
+            expected.append([alone["label"], pytest.approx(alone["score"], abs=1e-3), *entities])
+    assert expected
+    assert [list(each.values()) for each in first["relations"]] == expected
+
+
+def test_records_with_entities_are_texts_with_pairs(trained: Path, shell: Shell, tmp_path: Path) -> None:
+    entities = [{"start": 0, "end": 7, "type": "Drug"}, {"start": 17, "end": 21, "type": "Gene"}]
+    record = {"id": 3, "text": "Aspirin inhibits COX1.", "entities": entities}
+    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n" + json.dumps({**record, "text": "Iron."}))
+    predicted = shell("predict", trained, tmp_path / "in.jsonl", "--skip-bad")
+    first, second = map(json.loads, predicted.out.splitlines())
+    assert first["relations"][0]["tail"] == {"start": 17, "end": 21, "text": "COX1", "type": "Gene"}
+    assert "has the offsets 0-7" in second["error"]
+
+
+def test_a_model_of_pairs_does_not_know_what_may_be_related(
+    trained: Path, shell: Shell, copy_of: Any, tmp_path: Path
+) -> None:
+    path = copy_of(trained)
+    manifest = json.loads((path / "biosqueeze.json").read_text())
+    assert sorted(manifest["task"].pop("pairs")) == [["Drug", "Gene", True], ["Gene", "Drug", True]]
+    (path / "biosqueeze.json").write_text(json.dumps(manifest))
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Aspirin inhibits COX1.", "entities": []}))
+    predicted = shell("predict", path, tmp_path / "in.jsonl")
+    assert predicted.code == 1
+    assert "fine-tuned on pairs, not on documents" in " ".join(predicted.err.split())
+
+
+def test_a_student_learns_from_annotated_texts(trained: Path, shell: Shell, tmp_path: Path) -> None:
+    """Unlabelled records with entities are distilled pair by pair, and the student knows the kinds of pairs."""
+    entities = [{"start": 0, "end": 7, "type": "Drug"}, {"start": 17, "end": 21, "type": "Gene"}]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Aspirin inhibits COX1.", "entities": entities}))
+    words = ("--teacher", trained, "--corpus", tmp_path / "in.jsonl", "--steps", 2, "--out", tmp_path / "out")
+    assert shell("distill", trained, *words).code == 0
+    predicted = shell("predict", tmp_path / "out", tmp_path / "in.jsonl")
+    assert "relations" in json.loads(predicted.out)

@@ -49,6 +49,12 @@ def parse_pubtator(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Do
     counts.report()
 
 
+def annotated_documents(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
+    """Parse the documents of numbered PubTator lines, each by itself; see `parse_pubtator`."""
+    for block in _blocks(lines, source):
+        yield block.document(DocumentCounts(source))
+
+
 def pubtator_texts(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
     """Parse the documents of numbered PubTator lines without their annotations, which are not checked.
 

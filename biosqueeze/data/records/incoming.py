@@ -12,7 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_texts
+from biosqueeze.data.annotations.annotated import Annotation
+from biosqueeze.data.annotations.pubtator import TEXT_LINE, annotated_documents, pubtator_texts
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
 from biosqueeze.data.records.columns import check_line_ends, delimiter_of, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
@@ -91,7 +92,9 @@ class InputStream:
     """None for a pipe, and for texts that were given."""
 
 
-def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] = ()) -> InputStream:
+def open_input(
+    source: str, column: Sequence[str] = (), required: Sequence[str] = (), *, with_entities: bool = False
+) -> InputStream:
     """Open the records of a file or pipe, plain or .gz, or of standard input; it is read once, from its beginning.
 
     The suffixes .jsonl, .pubtator, .csv and .conll determine the format. Otherwise the first line does: `{` begins
@@ -105,6 +108,7 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
         column: the values of --column, ROLE=COLUMN each. They may be those of the fine-tuning, whose columns these
             records need not have: numbers mean that a table has no header, unless its first row is one.
         required: those that were given for these records: numbers mean that a table has no header.
+        with_entities: read the annotations of PubTator too.
 
     Raises:
         SqueezeError: the source cannot be read, is empty, or has a format that is not read here.
@@ -126,7 +130,7 @@ def open_input(source: str, column: Sequence[str] = (), required: Sequence[str] 
     filled = (line for line in every if line.text.strip())
     records = {
         "jsonl": lambda: _json_records(filled, name),
-        "pubtator": lambda: _documents(filled, name),
+        "pubtator": lambda: _documents(filled, name, with_entities=with_entities),
         "csv": lambda: comma_records(every, name, has_header=has_header),
         "tsv": lambda: tab_records(filled, name, has_header=has_header),
         "conll": lambda: word_records(every, name, columns),
@@ -294,15 +298,21 @@ def _finite(number: str) -> float:
     return value
 
 
-def _documents(lines: Iterable[Line], name: str) -> Iterator[InputRecord]:
+def _documents(lines: Iterable[Line], name: str, *, with_entities: bool) -> Iterator[InputRecord]:
+    read = annotated_documents if with_entities else pubtator_texts
     for block in _blocks(lines):
         where = f"{name}:{block[0].number}"
         try:
             _check_lines(block)
-            for document in pubtator_texts(((line.number, line.text) for line in block), name):
-                yield InputRecord(document.where, {"id": document.id, "text": document.text})
+            for document in read(((line.number, line.text) for line in block), name):
+                entities = {"entities": list(map(_entity, document.annotations))} if with_entities else {}
+                yield InputRecord(document.where, {"id": document.id, "text": document.text, **entities})
         except SqueezeError as error:
             yield InputRecord(where, {"id": re.split(r"[|\t]", block[0].text)[0]}, str(error))
+
+
+def _entity(annotation: Annotation) -> dict[str, Any]:
+    return {"start": annotation.start, "end": annotation.end, "type": annotation.type}
 
 
 def _check_lines(lines: Iterable[Line]) -> None:

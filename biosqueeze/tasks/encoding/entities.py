@@ -14,7 +14,7 @@ All of these are implemented, and no others: entity-starts is the opening marker
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Entities = Literal["dummy", "markers", "original"]
 Representation = Literal["cls", "mentions", "entity-starts", "cosine"]
@@ -51,6 +51,23 @@ class Relation:
     def document(self) -> str:
         """The text, of which other pairs of entities may be examples too."""
         return self.text
+
+
+class PairKind(NamedTuple):
+    """A kind of pair that may be related: the types of head and tail, and whether the head comes first in the text."""
+
+    head: str
+    tail: str
+    is_in_order: bool
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text with entities, and the pairs of them that may be related."""
+
+    text: str
+    pairs: tuple[Relation, ...]  # unlabelled; the text of each is its sentence
+    starts: tuple[int, ...]  # of the sentence of each pair, in characters of the text
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Read relation data sets: SciBERT's JSON lines, BLURB's tables, BioBERT's folders, records with offsets, documents."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
@@ -12,14 +12,17 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
-from biosqueeze.tasks.encoding.entities import Entities, Relation, segments_of
+from biosqueeze.tasks.encoding.entities import Entities, PairKind, Passage, Relation, segments_of
 from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
+from biosqueeze.tasks.readers.record_documents import document_of
 from biosqueeze.tasks.readers.rows import check_labels
 from biosqueeze.tasks.readers.sentence_pairs import (
     NO_RELATION,
+    SentencePairs,
     documents_of_files,
     documents_of_records,
-    examples_of,
+    pairs_of,
+    passage_of,
     types_of_relations,
 )
 from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test, with_test_of
@@ -55,7 +58,8 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
         UsageError: --negative or --column names a label or column that does not exist.
     """
     requested = parse_column_options(formulation.column)
-    records = _records(formulation, source, splits)
+    found = _pairs(formulation, source, splits)
+    records = found.records
     if "test" in records and "test" not in splits and not _has_labels(records["test"], requested):
         note(f"{source}: test has no labels and is not compared with train and dev")
         del records["test"]
@@ -69,12 +73,12 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     labels = _labels(wanted, formulation.negative)
     check_labels(parsed, labels, lambda gold: (gold,))
     _check_disjoint(parsed, source)
-    dataset = Dataset(wanted, labels, SINGLE.name)
+    dataset = Dataset(wanted, labels, SINGLE.name, tuple(sorted(found.kinds)))
     _log(source, columns[splits[0]], style, dataset, formulation)
     return dataset
 
 
-def _records(formulation: Formulation, source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:
+def _pairs(formulation: Formulation, source: str, splits: Sequence[str]) -> SentencePairs:
     """Return the records of splits, and with train those of test if there is one."""
     documents = documents_of_files(source, splits)
     if documents is None:
@@ -82,10 +86,10 @@ def _records(formulation: Formulation, source: str, splits: Sequence[str]) -> di
         records = read_records(source, with_test_of(source, splits), header=header)
         documents = documents_of_records(source, records)
         if documents is None:
-            return records
+            return SentencePairs(records, frozenset())
     negative = negative_of(types_of_relations(documents), formulation.negative)
     labelled = [split for split, each in documents.items() if any(document.relations for document in each)]
-    return examples_of(documents, with_test(splits, labelled), negative or formulation.negative or NO_RELATION)
+    return pairs_of(documents, with_test(splits, labelled), negative or formulation.negative or NO_RELATION)
 
 
 def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) -> Relation:
@@ -104,6 +108,25 @@ def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) 
     check_representable([relation], style, formulation)
     _warn_of_dummies([relation], style)
     return relation
+
+
+def unlabelled_passage(
+    formulation: Formulation, record: Mapping[str, object], kinds: Collection[PairKind]
+) -> Passage | None:
+    """Return the pairs of entities in a record with a text and entities; None for a record of one pair.
+
+    Raises:
+        SqueezeError: the entities do not agree with the text, or it is not known which kinds of pairs may be related.
+    """
+    requested = parse_column_options(formulation.column)
+    if not isinstance(record.get("entities"), list) or {"head", "tail"} & {*record, *requested}:
+        return None
+    if not kinds:
+        raise SqueezeError(
+            "the record: the model was fine-tuned on pairs, not on documents, so which of the entities may be related "
+            "is not known; give one pair as head and tail"
+        )
+    return passage_of(document_of(DataRecord("the record", record), requested.get("text", "text"), "entities"), kinds)
 
 
 def first_relations(sample: SourceSample, formulation: Formulation) -> tuple[Relation, ...]:

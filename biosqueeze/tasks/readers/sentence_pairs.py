@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from biosqueeze.data.records.splits import SPLITS, SUFFIXES, require_split
 from biosqueeze.data.records.tables import read_records, splits_of
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, note, warn
+from biosqueeze.tasks.encoding.entities import Mention, PairKind, Passage, Relation
 from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
 from biosqueeze.tasks.readers.document_files import document_format, documents_in, find_source
 from biosqueeze.tasks.readers.record_documents import related_document
@@ -32,12 +34,12 @@ class _Place(NamedTuple):
     type: str
 
 
-class _Kind(NamedTuple):
-    """The types of head and tail, and whether the head comes first in the text."""
+@dataclass(frozen=True)
+class SentencePairs:
+    """The pairs of entities in the sentences of documents, and the kinds of pairs that may be related."""
 
-    head: str
-    tail: str
-    is_in_order: bool
+    records: dict[str, list[DataRecord]]  # by split
+    kinds: frozenset[PairKind]
 
 
 Documents = Mapping[str, Sequence[Document]]  # by split
@@ -95,7 +97,7 @@ def _has_relations(record: DataRecord) -> bool:
     return isinstance(record.values.get("text"), str) and all(isinstance(value, list) for value in lists)
 
 
-def examples_of(documents: Documents, splits: Sequence[str], negative: str) -> dict[str, list[DataRecord]]:
+def pairs_of(documents: Documents, splits: Sequence[str], negative: str) -> SentencePairs:
     """Return records with text, label, head and tail: the pairs of entities in a sentence that may be related.
 
     Those are the pairs with a relation (one record for each), and with the label `negative` all others of the kinds of
@@ -114,10 +116,22 @@ def examples_of(documents: Documents, splits: Sequence[str], negative: str) -> d
     """
     known = [documents["train"]] if "train" in documents else list(documents.values())
     relations = [relation for each in known for document in each for relation in document.relations]
-    are_all_given = any(relation.type == negative for relation in relations)
-    kinds = set() if are_all_given else _kinds(relations)
+    kinds = _kinds(relations)
     _note_directions(kinds)
-    return {split: _examples(split, documents[split], kinds, negative) for split in splits}
+    are_all_given = any(relation.type == negative for relation in relations)
+    added = frozenset[PairKind]() if are_all_given else kinds
+    return SentencePairs({split: _examples(split, documents[split], added, negative) for split in splits}, kinds)
+
+
+def passage_of(document: Document, kinds: Collection[PairKind]) -> Passage:
+    """Return the pairs of these kinds in each sentence of a document, unlabelled."""
+    pairs, starts = [], []
+    for start, text, head, tail in _all_pairs(document):
+        if _kind(head, tail) in kinds:
+            mentions = (Mention(**_entity(head, start)), Mention(**_entity(tail, start)))
+            pairs.append(Relation(text, mentions, where=document.where))
+            starts.append(start)
+    return Passage(document.text, tuple(pairs), tuple(starts))
 
 
 def types_of_relations(documents: Documents) -> list[str]:
@@ -127,7 +141,9 @@ def types_of_relations(documents: Documents) -> list[str]:
     )
 
 
-def _examples(split: str, documents: Sequence[Document], kinds: Collection[_Kind], negative: str) -> list[DataRecord]:
+def _examples(
+    split: str, documents: Sequence[Document], kinds: Collection[PairKind], negative: str
+) -> list[DataRecord]:
     examples: list[DataRecord] = []
     count = left_out = 0
     for document in documents:
@@ -154,35 +170,41 @@ def _related(document: Document) -> dict[tuple[_Place, _Place], list[str]]:
 
 
 def _pairs(
-    document: Document, related: dict[tuple[_Place, _Place], list[str]], kinds: Collection[_Kind], negative: str
+    document: Document, related: dict[tuple[_Place, _Place], list[str]], kinds: Collection[PairKind], negative: str
 ) -> Iterator[DataRecord]:
     """Yield the examples of a document, and remove their relations from `related`."""
+    for start, text, head, tail in _all_pairs(document):
+        labels = related.pop((head, tail), [negative] if _kind(head, tail) in kinds else [])
+        entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
+        for label in labels:
+            yield DataRecord(document.where, {"text": text, "label": label, **entities})
+
+
+def _all_pairs(document: Document) -> Iterator[tuple[int, str, _Place, _Place]]:
+    """Yield the start and the text of a sentence, and two entities in it, for each pair in both orders."""
     annotations = sorted(document.annotations, key=lambda each: each.start)
     places = sorted(set(map(_place, annotations)))
     starts = [place.start for place in places]
     whole = [(0, len(document.text))]
     for start, end in whole if document.is_sentence else sentences_with(document.text, annotations):
-        within = places[bisect_left(starts, start) : bisect_left(starts, end)]
+        text, within = document.text[start:end], places[bisect_left(starts, start) : bisect_left(starts, end)]
         for head, tail in permutations(within, 2):
-            labels = related.pop((head, tail), [negative] if _kind(head, tail) in kinds else [])
-            for label in labels:
-                entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
-                yield DataRecord(document.where, {"text": document.text[start:end], "label": label, **entities})
+            yield start, text, head, tail
 
 
 def _place(annotation: Annotation) -> _Place:
     return _Place(annotation.start, annotation.end, annotation.type)
 
 
-def _kind(head: _Place, tail: _Place) -> _Kind:
-    return _Kind(head.type, tail.type, head < tail)
+def _kind(head: _Place, tail: _Place) -> PairKind:
+    return PairKind(head.type, tail.type, head < tail)
 
 
-def _kinds(relations: Iterable[AnnotatedRelation]) -> set[_Kind]:
-    """Return the kinds of pairs that may be related: see `examples_of`."""
-    found = {_kind(_place(each.head), _place(each.tail)) for each in relations}
+def _kinds(relations: Iterable[AnnotatedRelation]) -> frozenset[PairKind]:
+    """Return the kinds of pairs that may be related: see `pairs_of`."""
+    found = frozenset({_kind(_place(each.head), _place(each.tail)) for each in relations})
     if all(kind.is_in_order for kind in found):
-        return found | {_Kind(kind.tail, kind.head, is_in_order=True) for kind in found}
+        return found | {PairKind(kind.tail, kind.head, is_in_order=True) for kind in found}
     return found | {kind._replace(is_in_order=not kind.is_in_order) for kind in found if kind.head != kind.tail}
 
 
@@ -191,7 +213,7 @@ def _entity(place: _Place, start: int) -> dict[str, Any]:
     return {"start": place.start - start, "end": place.end - start, "type": place.type}
 
 
-def _note_directions(kinds: Collection[_Kind]) -> None:
+def _note_directions(kinds: Collection[PairKind]) -> None:
     """Log where relations of the same two types go both ways."""
     both = sorted(
         {f"{kind.head} and {kind.tail}" for kind in kinds if kind.head <= kind.tail and _reversed(kind) in kinds}
@@ -203,5 +225,5 @@ def _note_directions(kinds: Collection[_Kind]) -> None:
         )
 
 
-def _reversed(kind: _Kind) -> _Kind:
-    return _Kind(kind.tail, kind.head, not kind.is_in_order)
+def _reversed(kind: PairKind) -> PairKind:
+    return PairKind(kind.tail, kind.head, not kind.is_in_order)
