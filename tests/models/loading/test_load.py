@@ -201,6 +201,37 @@ def test_untied_decoder_stays_untied(tmp_path):
     assert torch.equal(model.get_output_embeddings().weight, tensors["cls.predictions.decoder.weight"])
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_decoder_that_differs_from_the_embedding_is_kept(tmp_path, family, capsys):
+    path = pico.save(family, tmp_path / "model", head="mlm")
+    tensors = load_file(path / "model.safetensors")
+    decoder = FAMILIES[family].tied[0]
+    tensors[decoder] = torch.randn_like(tensors[f"{family}.embeddings.word_embeddings.weight"])
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    loaded = load_model(opened(path))
+    assert loaded.has_head and torch.equal(loaded.model.get_output_embeddings().weight, tensors[decoder])
+    assert loaded.model.config.tie_word_embeddings is False
+    assert "its decoder differs from its embedding" in capsys.readouterr().err
+    stock = type(loaded.model).from_pretrained(path).eval()
+    batch = pico.padded_batch(stock)
+    assert torch.equal(loaded.model(**batch).logits, stock(**batch).logits)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_bias_of_an_untied_decoder_is_that_of_transformers_4(tmp_path, family):
+    path = pico.save(family, tmp_path / "model")
+    tensors = load_file(path / "model.safetensors")
+    decoder, copy = FAMILIES[family].tied
+    tensors[decoder] = torch.randn_like(tensors[f"{family}.embeddings.word_embeddings.weight"])
+    bias = tensors[copy.replace("decoder.", "")]
+    assert copy not in tensors
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    edit_json(path / "config.json", tie_word_embeddings=False)
+    loaded = load_model(opened(path))
+    assert loaded.has_head and torch.equal(loaded.model.get_output_embeddings().bias, bias)
+
+
 class _Code:
     def __reduce__(self):
         return os.system, ("touch pwned",)
