@@ -7,7 +7,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, supported
 from biosqueeze.models.loading.deberta import complete_config
-from biosqueeze.models.loading.family_signs import infer_family, infer_head
+from biosqueeze.models.loading.family_signs import infer_family, infer_head, lacks_head
 from biosqueeze.models.loading.notices import note_once, warn_once
 from biosqueeze.models.loading.weights import tensor_names
 
@@ -76,10 +76,11 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
             f"{checkpoint.name} is a {architecture}, which is not a {family.name} encoder of stock transformers; "
             f"set architectures in config.json, for example to {family.architecture(inferred)}"
         )
-    if tensor_names and head != "base" and inferred == "base":
+    if tensor_names and head != "base" and (inferred == "base" or lacks_head(family, tensor_names, head)):
+        used = "the encoder" if inferred == "base" else family.architecture(inferred)
         warn_once(
             checkpoint.path,
-            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder",
+            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using {used}",
         )
-        return "base"
+        return inferred
     return head

@@ -165,6 +165,21 @@ def test_missing_head_gives_a_warning(tmp_path, capsys):
     assert "no such head" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("named", "head", "found"),
+    [
+        ("BertForTokenClassification", "mlm", "BertForMaskedLM"),
+        ("BertForMaskedLM", "token-classification", "BertForTokenClassification"),
+    ],
+)
+def test_head_of_another_sort_than_that_in_the_config(tmp_path, capsys, named, head, found):
+    path = pico.save("bert", tmp_path / "model", head=head)
+    edit_json(path / "config.json", architectures=[named])
+    loaded = load_model(opened(path))
+    assert type(loaded.model).__name__ == found and loaded.has_head
+    assert f"says {named}, but its weights have no such head; using {found}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_bin_files_old_and_new(pico_bert, copy_of, zipped):
     path = copy_of(pico_bert)
