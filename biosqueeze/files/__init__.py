@@ -145,8 +145,7 @@ def _remove_abandoned(path: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, replacing a file or an empty directory, and flush the new name to the disk."""
     source.replace(target)
-    with contextlib.suppress(OSError):  # some file systems cannot flush a directory
-        flush(target.parent)
+    flush(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -199,12 +198,13 @@ def _allow(path: Path, mode: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a file or directory to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Flush a file or directory to the disk; some file systems cannot flush a directory, which is then left out."""
+    with contextlib.suppress(OSError) if path.is_dir() else nullcontext():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _remove(path: Path) -> None:
@@ -232,7 +232,7 @@ def content_hash(path: Path) -> str:
         else nullcontext() as bar
     ):
         for file, name in names.items():
-            digest.update(f"{name}\0".encode())
+            digest.update(f"{name}\0".encode(errors="surrogateescape"))
             digest.update(_digest(file, bar))
     return digest.hexdigest()
 

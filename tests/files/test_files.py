@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,28 @@ def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, mon
     monkeypatch.undo()
     (folder / "a").rename(folder / "aa")
     assert files.content_hash(folder) != expected
+
+
+def test_content_hash_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("x")
+    first = files.content_hash(tmp_path)
+    (tmp_path / "other").touch()
+    assert files.content_hash(tmp_path) != first
+
+
+def test_directory_is_published_where_it_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def of_files(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", of_files)
+    (tmp_path / "out.partial" / "onnx").mkdir(parents=True)
+    (tmp_path / "out.partial" / "onnx" / "file").touch()
+    files.publish_directory(tmp_path / "out.partial", tmp_path / "out")
+    assert (tmp_path / "out" / "onnx" / "file").exists()
 
 
 def test_content_hash_of_much_content_shows_progress(
