@@ -115,7 +115,7 @@ def special_tokens(
 
 
 def open_core(file: Path) -> "Core":
-    """Read a tokenizer.json, without its truncation and padding; warn if it makes capitals unreachable.
+    """Read a tokenizer.json, without its truncation and padding; warn if its case is not that of its vocabulary.
 
     Raises:
         SqueezeError: it is damaged.
@@ -130,12 +130,23 @@ def open_core(file: Path) -> "Core":
     # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
     core.no_truncation()
     core.no_padding()
-    if lowers_case(core) and is_cased(core.get_vocab()):
+    _check_case(file, core)
+    return core
+
+
+def _check_case(file: Path, core: "Core") -> None:
+    """Warn if the tokenizer and its vocabulary are not both cased, or both uncased."""
+    lowers, cased = lowers_case(core), is_cased(core.get_vocab())
+    if lowers and cased:
         warn(
             f"{file} lower-cases its input although the vocabulary has capitals, which are then unused; "
             "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
         )
-    return core
+    if not lowers and not cased and type(core.model).__name__ == "WordPiece":
+        warn(
+            f"{file} keeps case although the vocabulary has no capitals, so every word with one is unknown; if the "
+            "model was trained on lower-cased text, delete tokenizer.json and keep vocab.txt"
+        )
 
 
 def _encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:

@@ -82,6 +82,17 @@ def test_tokenizer_json_is_used_unchanged(pico_bert, copy_of):
     assert load_tokenizer(opened(path)).tokenize("BRCA1") == ["BRCA", "##1"]
 
 
+def test_kept_case_with_an_uncased_vocabulary_warns(pico_bert_uncased, copy_of, capsys):
+    path = copy_of(pico_bert_uncased)
+    load_tokenizer(opened(path))
+    assert "keeps case" not in capsys.readouterr().err
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["normalizer"]["lowercase"] = False
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    load_tokenizer(opened(path))
+    assert "keeps case although the vocabulary has no capitals" in capsys.readouterr().err
+
+
 def test_lower_casing_of_a_cased_vocabulary_warns(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
     content = json.loads((path / "tokenizer.json").read_text())
