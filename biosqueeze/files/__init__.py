@@ -88,9 +88,9 @@ def check_absent(out: Path, *, force: bool) -> None:
     """Check that an output may be written.
 
     Raises:
-        SqueezeError: it exists, and is not to be replaced.
+        SqueezeError: it exists, a link to nothing included, and is not to be replaced.
     """
-    if out.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
 
 
@@ -171,7 +171,7 @@ def publish_directory(partial: Path, out: Path) -> None:
     flush_directory(partial)
     former = out.with_name(f"{out.name}.former.partial")
     _remove(former)  # left by a process that was killed
-    if out.exists():
+    if os.path.lexists(out):  # no directory can be renamed to a link that leads nowhere
         out.rename(former)
     rename(partial, out)
     _remove(former)

@@ -27,6 +27,17 @@ def test_directory_replaces_links_and_leftovers(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
 
 
+def test_link_that_leads_nowhere_is_an_output_that_exists(tmp_path: Path) -> None:
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    out.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SqueezeError, match="out exists already; give --force"):
+        files.check_absent(out, force=False)
+    files.check_absent(out, force=True)
+    partial.mkdir()
+    files.publish_directory(partial, out)
+    assert out.is_dir() and not out.is_symlink() and list(tmp_path.iterdir()) == [out]
+
+
 def test_text_is_replaced_or_kept(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_text(path, "old")
