@@ -64,7 +64,7 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
         names: names of its tensors, read from the files when left out.
 
     Raises:
-        SqueezeError: the class in config.json is not an encoder of the family.
+        SqueezeError: the class in config.json is none of the family's that are supported.
     """
     family = family_of(config)
     architecture = (checkpoint.config.get("architectures") or [None])[0]
@@ -73,8 +73,8 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
     head = family.head_of(architecture) if architecture else inferred
     if head is None:
         raise SqueezeError(
-            f"{checkpoint.name} is a {architecture}, which is not a {family.name} encoder of stock transformers; "
-            f"set architectures in config.json, for example to {family.architecture(inferred)}"
+            f"{checkpoint.name} is a {architecture}, which is none of the classes of {family.name} that are supported; "
+            f"set architectures in config.json of a local copy, for example to {family.architecture(inferred)}"
         )
     if tensor_names and head != "base" and (inferred == "base" or lacks_head(family, tensor_names, head)):
         used = "the encoder" if inferred == "base" else family.architecture(inferred)
