@@ -51,7 +51,7 @@ def _inferred_type(checkpoint: Checkpoint) -> str:
 
 def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights; empty if only config.json was fetched (--dry-run)."""
-    present = any(checkpoint.path.glob("*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
+    present = any(checkpoint.path.glob("model*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
     return tensor_names(checkpoint) if present else ()
 
 
