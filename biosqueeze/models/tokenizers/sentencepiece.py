@@ -83,6 +83,8 @@ def from_sentencepiece(
     case: dict[str, Any] = {}
     if layout.lowers_case:
         case = {"do_lower_case": not keeps_case(vocabulary), "keep_accents": settings.get("keep_accents", False)}
+    elif layout.keeps_rules:
+        case = {flag: settings.get(flag, False) for flag in ("do_lower_case", "split_by_punct")}
     tokenizer: PreTrainedTokenizerFast = getattr(transformers, layout.tokenizer)(
         vocab=pieces,
         _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,

@@ -40,7 +40,10 @@ _SPECIALS = {
 }
 ROLES = tuple(_SPECIALS["<"])
 """The special tokens, in the order in which transformers adds missing ones to a vocabulary."""
-_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents")
+_FLAGS = (
+    *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents"),
+    "split_by_punct",
+)
 _ADVICE = "correct that value, or fetch the file again"
 # Embeddings are often padded to a round number of rows.
 _SPARE_ROWS = 128

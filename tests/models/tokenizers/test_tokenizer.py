@@ -195,6 +195,17 @@ def test_uncased_sentencepiece_lowers_case(tmp_path, capsys):
     assert not tokenizer_facts(checkpoint.path)["cased"] and capsys.readouterr().err == ""
 
 
+def test_settings_of_deberta_apply_to_its_sentencepiece(tmp_path):
+    checkpoint = sentencepiece(pico.save("deberta-v2", tmp_path / "model"), do_lower_case=True, split_by_punct=True)
+    tokenizer = load_tokenizer(checkpoint)
+    assert tokenizer("The GENE")["input_ids"] == tokenizer("the gene")["input_ids"]
+    assert tokenizer.tokenize("gene,gene").count("\u2581gene") == 2
+    (checkpoint.path / "tokenizer_config.json").unlink()
+    plain = load_tokenizer(checkpoint)
+    assert plain("The GENE")["input_ids"] != plain("the gene")["input_ids"]
+    assert plain.tokenize("gene,gene").count("\u2581gene") == 1
+
+
 def test_damaged_sentencepiece(pico_albert, copy_of):
     with pytest.raises(SqueezeError, match=r"spiece.model is not a SentencePiece model"):
         load_tokenizer(sentencepiece(copy_of(pico_albert), b"version https://git-lfs"))
