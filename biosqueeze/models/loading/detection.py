@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint_files import has_weights
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, supported
 from biosqueeze.models.loading.deberta import complete_config
@@ -51,8 +52,7 @@ def _inferred_type(checkpoint: Checkpoint) -> str:
 
 def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights; empty if only config.json was fetched (--dry-run)."""
-    present = any(checkpoint.path.glob("model*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
-    return tensor_names(checkpoint) if present else ()
+    return tensor_names(checkpoint) if has_weights(checkpoint.path) else ()
 
 
 def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None = None) -> str:
