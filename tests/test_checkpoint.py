@@ -47,7 +47,8 @@ def test_a_plan_needs_no_shards_of_an_index(index: str, pico_bert: Path, tmp_pat
     (tmp_path / "config.json").write_text((pico_bert / "config.json").read_text())
     shard = index.replace(".", "-00001-of-00002.", 1).removesuffix(".index.json")
     (tmp_path / index).write_text(json.dumps({"weight_map": {"a": shard}}))
-    assert detect_head(checkpoint := open_checkpoint(str(tmp_path), weights=False), checkpoint.config) == "mlm"
+    checkpoint = open_checkpoint(str(tmp_path), weights=False)
+    assert detect_head(checkpoint, checkpoint.config) == "mlm"
     with pytest.raises(SqueezeError, match="lists .*, which is missing"):
         open_checkpoint(str(tmp_path))
 
