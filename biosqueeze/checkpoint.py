@@ -20,7 +20,10 @@ from biosqueeze.progress import note
 from biosqueeze.sentence_layout import is_module_folder
 
 DEMO_MODEL = "demo:minilm"
-_CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
+_CONFIG_FILES = [
+    *("*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"),
+    model_facts.HEAD_FILE,  # small beside an encoder, and it decides which tasks the model can do
+]
 # Of the folders on the Hub, only those of sentence-transformers' modules are fetched, such as 1_Pooling.
 _OTHER_FOLDERS = ["[!0-9]*/*"]
 _LISTED = 5  # directories in an error
@@ -260,7 +263,7 @@ def _download(name: str, weights: bool) -> Path:
     try:
         path = fetch(_CONFIG_FILES)
         if weights:
-            path = fetch([*_CONFIG_FILES, "model*.safetensors", model_facts.HEAD_FILE])
+            path = fetch([*_CONFIG_FILES, "model*.safetensors"])
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
             if (path / manifest.FILE_NAME).is_file():  # graphs of others may have any names and sizes

@@ -85,7 +85,7 @@ _ON_THE_HUB = (
         ((), True, {"model.safetensors"}),
         ((), False, set()),
         (("biosqueeze.json",), True, {"model.safetensors", "onnx/model.onnx", "onnx/model_quantized.onnx"}),
-        (("biosqueeze.json",), False, set()),
+        (("biosqueeze.json", "head.safetensors"), False, set()),
     ],
 )
 def test_what_is_fetched_from_the_hub(
