@@ -49,7 +49,7 @@ def test_a_plan_needs_no_shards_of_an_index(index: str, pico_bert: Path, tmp_pat
     (tmp_path / index).write_text(json.dumps({"weight_map": {"a": shard}}))
     checkpoint = open_checkpoint(str(tmp_path), weights=False)
     assert detect_head(checkpoint, checkpoint.config) == "mlm"
-    with pytest.raises(SqueezeError, match="lists .*, which is missing"):
+    with pytest.raises(SqueezeError, match=r"lists .*, which is missing"):
         open_checkpoint(str(tmp_path))
 
 
