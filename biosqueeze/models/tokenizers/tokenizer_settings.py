@@ -179,11 +179,14 @@ def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
     Raises:
         SqueezeError: the tokenizer has more pieces than the embedding has rows.
     """
-    highest = max((*tokenizer.get_vocab().values(), *_encode_unknown(tokenizer)))
+    vocabulary = tokenizer.get_vocab()
+    highest = max((*vocabulary.values(), *_encode_unknown(tokenizer)))
     if highest >= rows:
+        first = min(((number, token) for token, number in vocabulary.items() if number >= rows), default=None)
+        without = f" (the first without one is {first[1][:40]!r})" if first else ""
         raise SqueezeError(
-            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows, so they are of different "
-            "models; copy the tokenizer files of this model into its directory"
+            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows{without}, so they are of "
+            "different models; copy the tokenizer files of this model into its directory"
         )
     if rows - highest > _SPARE_ROWS:
         warn(f"the tokenizer has ids up to {highest:,} and the embedding {rows:,} rows: is it this model's tokenizer?")

@@ -211,6 +211,15 @@ def test_damaged_sentencepiece(pico_albert, copy_of):
         load_tokenizer(sentencepiece(copy_of(pico_albert), b"version https://git-lfs"))
 
 
+@pytest.mark.parametrize(
+    ("family", "role"), [("deberta-v2", "unk_token"), ("albert", "cls_token"), ("xlm-roberta", "sep_token")]
+)
+def test_special_token_that_no_piece_is(tmp_path, family, role):
+    checkpoint = sentencepiece(pico.save(family, tmp_path / "model"), **{role: "<other>"})
+    with pytest.raises(SqueezeError, match=f"has no piece '<other>', which .* names as {role}"):
+        load_tokenizer(checkpoint)
+
+
 def test_sentencepiece_that_is_not_unigram(pico_albert, copy_of):
     proto = import_protobuf().ModelProto()
     proto.pieces.add(piece="<unk>", score=0.0, type=2)
@@ -248,7 +257,7 @@ def test_ids_beyond_the_embedding(pico_bert, copy_of):
     checkpoint = opened(path)
     with pytest.raises(SqueezeError, match="are of different models") as caught:
         load_tokenizer(checkpoint)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "the first without one is 'newword'" in str(caught.value)
 
 
 def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
