@@ -111,8 +111,8 @@ def _check_special_tokens(file: Path, specials: Mapping[str, str], vocabulary: M
     absent = next((role for role in _IN_FILE if role in specials and specials[role] not in vocabulary), None)
     if absent is not None:
         raise SqueezeError(
-            f"{file} has no piece {specials[absent]!r}, which tokenizer_config.json or special_tokens_map.json names as "
-            f"{absent}; correct that value, or fetch the files again"
+            f"{file} has no piece {specials[absent]!r}, which tokenizer_config.json or special_tokens_map.json names "
+            f"as {absent}; correct that value, or fetch the files again"
         )
 
 
