@@ -193,7 +193,8 @@ def _without_other_classifier(
     if sorted(names) == sorted(labels) and len(set(names)) == len(names):
         places = {name: place for place, name in enumerate(names)}
         order = [places[label] for label in labels]
-        return {name: t[order] if name in OUTPUT_LAYER and len(t) == len(order) else t for name, t in tensors.items()}
+        rows = (len(order),)
+        return {name: t[order] if name in OUTPUT_LAYER and t.shape[:1] == rows else t for name, t in tensors.items()}
     return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
 
 

@@ -158,6 +158,14 @@ def test_classifier_for_other_labels_is_dropped(pico_ner):
     assert more.model.classifier.out_features == 5
 
 
+def test_a_number_in_place_of_the_classifier_is_an_error(pico_ner, copy_of):
+    path = copy_of(pico_ner)
+    tensors = load_file(path / "model.safetensors") | {"classifier.weight": torch.tensor(1.0)}
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SqueezeError, match=r"classifier\.weight is a single number in the weights"):
+        load_model(opened(path), "token-classification", labels=pico.LABELS[::-1])
+
+
 def test_missing_head_gives_a_warning(tmp_path, capsys):
     path = pico.save("bert", tmp_path / "model", head="base")
     edit_json(path / "config.json", architectures=["BertForMaskedLM"])
