@@ -279,7 +279,7 @@ def _mismatch_reason(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], 
             "heads of single layers were removed (pruned_heads in config.json), which transformers 5 no longer "
             "supports: pass the checkpoint from before that"
         )
-    if name in OUTPUT_LAYER and shape[1:] == config_shape[1:]:
+    if name in OUTPUT_LAYER and shape and shape[1:] == config_shape[1:]:
         return f"name all its labels, 0 to {shape[0] - 1}, in id2label of config.json"
     return "the two are not of the same model: fetch both again"
 

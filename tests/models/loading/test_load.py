@@ -158,11 +158,12 @@ def test_classifier_for_other_labels_is_dropped(pico_ner):
     assert more.model.classifier.out_features == 5
 
 
-def test_a_number_in_place_of_the_classifier_is_an_error(pico_ner, copy_of):
+@pytest.mark.parametrize("name", ["classifier.weight", "classifier.bias"])
+def test_a_number_in_place_of_the_classifier_is_an_error(pico_ner, copy_of, name):
     path = copy_of(pico_ner)
-    tensors = load_file(path / "model.safetensors") | {"classifier.weight": torch.tensor(1.0)}
+    tensors = load_file(path / "model.safetensors") | {name: torch.tensor(1.0)}
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(SqueezeError, match=r"classifier\.weight is a single number in the weights"):
+    with pytest.raises(SqueezeError, match=f"{name} is a single number in the weights"):
         load_model(opened(path), "token-classification", labels=pico.LABELS[::-1])
 
 
