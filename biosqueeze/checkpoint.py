@@ -20,7 +20,10 @@ from biosqueeze.progress import note
 from biosqueeze.sentence_layout import is_module_folder
 
 DEMO_MODEL = "demo:minilm"
-_CONFIG_FILES = ["*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"]
+_CONFIG_FILES = [
+    *("*.json", "vocab.txt", "merges.txt", "*.model", "README.md", "[0-9]_*/*"),
+    model_facts.HEAD_FILE,  # small beside an encoder, and it decides which tasks the model can do
+]
 # Of the folders on the Hub, only those of sentence-transformers' modules are fetched, such as 1_Pooling.
 _OTHER_FOLDERS = ["[!0-9]*/*"]
 _LISTED = 5  # directories in an error
@@ -110,7 +113,7 @@ class Checkpoint:
             SqueezeError: there are none, or those of an index are not all there.
         """
         files = checkpoint_files.weight_files(self.path)
-        for pattern in ("model*.safetensors", "pytorch_model*.bin"):
+        for pattern in checkpoint_files.WEIGHT_PATTERNS:
             files = files or tuple(sorted(self.path.glob(pattern)))
         if files:
             return (*files, self.path / model_facts.HEAD_FILE) if self.custom_head else files
@@ -126,9 +129,8 @@ class Checkpoint:
     @property
     def is_slim(self) -> bool:
         """Whether it was written by `quantize --slim`, and has an int8 graph and no float weights."""
-        patterns = ("model*.safetensors", "pytorch_model*.bin")
-        has_weights = any(file for pattern in patterns for file in self.path.glob(pattern))
         last = self.history[-1] if self.history else None
+        has_weights = checkpoint_files.has_weights(self.path)
         return not has_weights and last is not None and last.stage == "quantize" and bool(last.options.get("slim"))
 
     def missing_weights_error(self) -> SqueezeError:
@@ -195,7 +197,7 @@ def open_checkpoint(name: str, *, weights: bool = True, slim: bool = False) -> C
         if not slim:
             raise checkpoint.missing_weights_error()
         return checkpoint
-    if weights or checkpoint_files.weight_files(checkpoint.path):
+    if weights or checkpoint_files.has_weights(checkpoint.path):
         _check_weights(checkpoint)
     return checkpoint
 
@@ -261,7 +263,7 @@ def _download(name: str, weights: bool) -> Path:
     try:
         path = fetch(_CONFIG_FILES)
         if weights:
-            path = fetch([*_CONFIG_FILES, "model*.safetensors", model_facts.HEAD_FILE])
+            path = fetch([*_CONFIG_FILES, "model*.safetensors"])
             if not any(path.glob("model*.safetensors")):
                 path = fetch([*_CONFIG_FILES, "pytorch_model*.bin"])
             if (path / manifest.FILE_NAME).is_file():  # graphs of others may have any names and sizes

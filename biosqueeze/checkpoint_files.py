@@ -15,6 +15,7 @@ _READ = (*ARTEFACTS, "results", "runs")
 # Tokenizers are the largest of the small files: those of 250,000 pieces take 35 MB.
 _SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
 _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
+WEIGHT_PATTERNS = ("model*.safetensors", "pytorch_model*.bin")
 # Event files and graphs lie one or two directories deep.
 _DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
@@ -118,6 +119,11 @@ def _check_link(path: Path, roots: tuple[Path, ...]) -> None:
             f"{path} is a link to {path.readlink()}, outside of the checkpoint, and is not followed; "
             "copy the file in place of the link"
         )
+
+
+def has_weights(directory: Path) -> bool:
+    """Return whether any float weights were fetched: an index alone is one of the small files."""
+    return any(file for pattern in WEIGHT_PATTERNS for file in directory.glob(pattern))
 
 
 def weight_files(directory: Path) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ from biosqueeze.backends import files_of
 from biosqueeze.checkpoint import copy_files, locate, open_checkpoint, read_result, write_result
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error
+from biosqueeze.models.loading.detection import detect_head
 from tests.manifests import write_manifest
 
 
@@ -38,6 +39,18 @@ def test_incomplete_directories_are_explained(pico_bert: Path, tmp_path: Path) -
         open_checkpoint(str(tmp_path))
     with pytest.raises(SqueezeError, match="is a file"):
         open_checkpoint(str(pico_bert / "config.json"))
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_a_plan_needs_no_shards_of_an_index(index: str, pico_bert: Path, tmp_path: Path) -> None:
+    """Only the small files are fetched from the Hub for a plan, of which an index is one."""
+    (tmp_path / "config.json").write_text((pico_bert / "config.json").read_text())
+    shard = index.replace(".", "-00001-of-00002.", 1).removesuffix(".index.json")
+    (tmp_path / index).write_text(json.dumps({"weight_map": {"a": shard}}))
+    checkpoint = open_checkpoint(str(tmp_path), weights=False)
+    assert detect_head(checkpoint, checkpoint.config) == "mlm"
+    with pytest.raises(SqueezeError, match=r"lists .*, which is missing"):
+        open_checkpoint(str(tmp_path))
 
 
 def test_commands_in_messages_can_be_typed(pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +85,7 @@ _ON_THE_HUB = (
         ((), True, {"model.safetensors"}),
         ((), False, set()),
         (("biosqueeze.json",), True, {"model.safetensors", "onnx/model.onnx", "onnx/model_quantized.onnx"}),
-        (("biosqueeze.json",), False, set()),
+        (("biosqueeze.json", "head.safetensors"), False, set()),
     ],
 )
 def test_what_is_fetched_from_the_hub(

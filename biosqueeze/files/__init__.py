@@ -88,9 +88,9 @@ def check_absent(out: Path, *, force: bool) -> None:
     """Check that an output may be written.
 
     Raises:
-        SqueezeError: it exists, and is not to be replaced.
+        SqueezeError: it exists, a link to nothing included, and is not to be replaced.
     """
-    if out.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise SqueezeError(f"{out} exists already; give --force to replace it, or another name with --out")
 
 
@@ -145,8 +145,7 @@ def _remove_abandoned(path: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename a file or directory, replacing a file or an empty directory, and flush the new name to the disk."""
     source.replace(target)
-    with contextlib.suppress(OSError):  # some file systems cannot flush a directory
-        flush(target.parent)
+    flush(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -172,7 +171,7 @@ def publish_directory(partial: Path, out: Path) -> None:
     flush_directory(partial)
     former = out.with_name(f"{out.name}.former.partial")
     _remove(former)  # left by a process that was killed
-    if out.exists():
+    if os.path.lexists(out):  # no directory can be renamed to a link that leads nowhere
         out.rename(former)
     rename(partial, out)
     _remove(former)
@@ -199,12 +198,13 @@ def _allow(path: Path, mode: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a file or directory to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Flush a file or directory to the disk; some file systems cannot flush a directory, which is then left out."""
+    with contextlib.suppress(OSError) if path.is_dir() else nullcontext():
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _remove(path: Path) -> None:
@@ -232,7 +232,7 @@ def content_hash(path: Path) -> str:
         else nullcontext() as bar
     ):
         for file, name in names.items():
-            digest.update(f"{name}\0".encode())
+            digest.update(f"{name}\0".encode(errors="surrogateescape"))
             digest.update(_digest(file, bar))
     return digest.hexdigest()
 

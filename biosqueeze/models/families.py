@@ -68,7 +68,9 @@ class Family:
     """Whether positions rotate queries and keys: there are no position embeddings, and the size of a head determines
     the frequencies."""
     first_position: int = 0
-    """RoBERTa's first token has position padding_idx + 1 = 2, so two rows of its position embeddings are unused."""
+    """RoBERTa's first token has position padding_idx + 1, usually 2: the rows before are unused. See the function."""
+    counts_from_padding: bool = False
+    """Whether the first position follows `pad_token_id` of config.json; MPNet's is fixed."""
     takes_token_types: bool = True
     shares_layers: bool = False
     """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
@@ -154,6 +156,7 @@ _ROBERTA = Family(
     heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
     tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
     first_position=2,
+    counts_from_padding=True,
     takes_token_types=False,
 )
 
@@ -190,6 +193,7 @@ FAMILIES: Mapping[str, Family] = {
             value="attention.attn.v",
             attention_output="attention.attn.o",
             shared_bias="encoder.relative_attention_bias",
+            counts_from_padding=False,
             supports_sdpa=False,
         ),
         Family(
@@ -340,7 +344,18 @@ def longest_input(config: Any) -> int:
     """
     if not _value(config, "position_biased_input", True):
         return NO_LIMIT  # DeBERTa without absolute positions: all distances beyond the last bucket share one embedding
-    return int(_value(config, "max_position_embeddings", NO_LIMIT)) - family_of(config).first_position
+    return int(_value(config, "max_position_embeddings", NO_LIMIT)) - first_position(config)
+
+
+def first_position(config: Any) -> int:
+    """Return the position of a text's first token: 0, or in RoBERTa's families the id of its padding and one.
+
+    Args:
+        config: see `longest_input`.
+    """
+    family = family_of(config)
+    padding = _value(config, "pad_token_id", None) if family.counts_from_padding else None
+    return family.first_position if padding is None else int(padding) + 1
 
 
 def unprojected_hidden(config: Any) -> int | None:

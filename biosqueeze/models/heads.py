@@ -76,7 +76,8 @@ def vocabulary_parameters(model: PreTrainedModel) -> list[nn.Parameter]:
     """Return the trained parameters that the vocabulary's logits depend on: the head's own and the tied embedding."""
     encoder = {id(parameter) for parameter in model.base_model.parameters()}
     own = [parameter for parameter in model.parameters() if id(parameter) not in encoder]
-    output: Any = model.get_output_embeddings()
+    reads_embedding = getattr(model, "lm_predictions", None) is not None  # see `mlm_logits`
+    output: Any = model.get_input_embeddings() if reads_embedding else model.get_output_embeddings()
     tied = [output.weight] if output is not None and id(output.weight) in encoder else []
     return [parameter for parameter in (*own, *tied) if parameter.requires_grad]
 

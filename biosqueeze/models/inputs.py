@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from biosqueeze.models.families import family_of, takes_token_types
+from biosqueeze.models.families import family_of, first_position, takes_token_types
 from biosqueeze.models.fast_training.attention import BLOCK_MASK_IMPLEMENTATIONS, additive_mask
 from biosqueeze.models.layers import LOCAL
 
@@ -33,7 +33,7 @@ def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[st
             raise ValueError("packed blocks need a model with SDPA attention")
         # Padding attends to padding: a row without any allowed token would be NaN, and NaN would spread from there.
         inputs["attention_mask"] = _text_mask(model, _same_text(batch["segments"]).unsqueeze(1))
-        inputs["position_ids"] = batch["positions"] + family.first_position
+        inputs["position_ids"] = batch["positions"] + first_position(model.config)
     if takes_token_types(model.config) and "token_type_ids" in batch:
         inputs["token_type_ids"] = batch["token_type_ids"]
     return inputs

@@ -109,7 +109,7 @@ def shape_config(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> PreTrained
     Raises:
         SqueezeError: the tokenizer's padding token has another id than the family's positions need.
     """
-    check_padding(tokenizer, FAMILIES[shape.family], "take another --shape")
+    check_padding(tokenizer, {"model_type": shape.family}, "take another --shape")
     return new_config(shape, vocabulary_size(tokenizer), tokenizer)
 
 

@@ -22,7 +22,7 @@ from biosqueeze.annotation.saved import Mark, SavedPredictions
 from biosqueeze.annotation.stream import annotate_stream
 from biosqueeze.annotation.tally import Tally
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.checkpoint_files import ARTEFACTS, weight_files
+from biosqueeze.checkpoint_files import ARTEFACTS, has_weights
 from biosqueeze.data.records.incoming import NAMES, STDIN, InputStream, given_texts, open_input
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
@@ -226,7 +226,7 @@ def _continued(options: Options, request: _PredictionRequest) -> tuple[str, ...]
     saved = _saved(request.out, options)
     if not saved.continues(resume=options.resume, force=options.force):
         return ()
-    if weight_files(request.checkpoint.path):  # else only the small files were fetched
+    if has_weights(request.checkpoint.path):  # else only the small files were fetched
         saved.marks(_made_by(options, request))
     return (f"take over the predictions in {saved.path}",)
 

@@ -18,6 +18,7 @@ _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
 }
+_SWAP_FILES = ("memory.swap.max", "memory.swap.current")  # of version 2
 
 
 def keep_freed_memory() -> bool:
@@ -77,15 +78,16 @@ def available_memory() -> int | None:
     None where the kernel does not report them.
     """
     try:
-        machine = dict(_fields(_PROC / "meminfo"))
-        swap = 1024 * machine["SwapFree"]
-        return min([1024 * machine["MemAvailable"], *_free_in_control_groups()]) + swap
+        machine, groups = dict(_fields(_PROC / "meminfo")), list(_control_groups())
+        free = min([1024 * machine["MemAvailable"], *(_free_in(group, version) for group, version in groups)])
+        swap = min([1024 * machine["SwapFree"], *(_free_swap_in(group) for group, _ in groups)])
+        return free + swap
     except (OSError, KeyError, ValueError):
         return None
 
 
-def _free_in_control_groups() -> Iterator[int]:
-    """Yield the bytes that each control group of this process, and each group around it, can still use."""
+def _control_groups() -> Iterator[tuple[Path, int]]:
+    """Yield the control groups of this process with a limit of memory, those around it too, and their version."""
     for line in (_PROC / "self" / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -94,16 +96,27 @@ def _free_in_control_groups() -> Iterator[int]:
         group = root / path.lstrip("/")
         for directory in (group, *group.parents):
             if directory.is_relative_to(root) and (directory / _FILES[version][0]).exists():
-                yield _free_in(directory, version)
+                yield directory, version
 
 
 def _free_in(group: Path, version: int) -> int:
     limit, used, caches = _FILES[version]
-    most = (group / limit).read_text().strip()
-    if most == "max" or int(most) > _UNLIMITED:
-        return sys.maxsize
+    free = _below_limit(group / limit, group / used)
+    if free == sys.maxsize:
+        return free
     statistics = dict(_fields(group / "memory.stat"))
-    return max(0, int(most) - int((group / used).read_text()) + sum(statistics[name] for name in caches))
+    return max(0, free + sum(statistics[name] for name in caches))
+
+
+def _free_swap_in(group: Path) -> int:
+    limit, used = (group / name for name in _SWAP_FILES)
+    return max(0, _below_limit(limit, used)) if limit.exists() else sys.maxsize
+
+
+def _below_limit(limit: Path, used: Path) -> int:
+    """Return the difference of two numbers of bytes; the highest number where there is no limit."""
+    most = limit.read_text().strip()
+    return sys.maxsize if most == "max" or int(most) > _UNLIMITED else int(most) - int(used.read_text())
 
 
 def _fields(path: Path) -> Iterator[tuple[str, int]]:

@@ -135,7 +135,7 @@ def _plan_move(source: Checkpoint, name: str, written: PreTrainedConfig) -> Voca
     new = build_tokenizer(target, read_as, longest, token_types=takes_token_types(written))
     rows = vocabulary_size(new)
     check_tokenizer(new, rows)
-    check_padding(new, family_of(written), "take a model of another family")
+    check_padding(new, written, "take a model of another family")
     if new.get_vocab() == former.get_vocab():
         raise UsageError(f"{source.name} has the vocabulary of --tokenizer {name} already; give another tokenizer")
     found = find_former_tokens(former, new, rows)

@@ -1,7 +1,9 @@
 """Files and directories are replaced atomically, locks exclude other writers, and a full disk is explained."""
 
 import errno
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,17 @@ def test_directory_replaces_links_and_leftovers(tmp_path: Path) -> None:
         files.publish_directory(tmp_path / "out.partial", tmp_path / "out")
         assert (tmp_path / "out" / "file").read_text() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]
+
+
+def test_link_that_leads_nowhere_is_an_output_that_exists(tmp_path: Path) -> None:
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    out.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SqueezeError, match="out exists already; give --force"):
+        files.check_absent(out, force=False)
+    files.check_absent(out, force=True)
+    partial.mkdir()
+    files.publish_directory(partial, out)
+    assert out.is_dir() and not out.is_symlink() and list(tmp_path.iterdir()) == [out]
 
 
 def test_text_is_replaced_or_kept(tmp_path: Path) -> None:
@@ -67,6 +80,28 @@ def test_content_hash_is_of_names_and_bytes_in_a_fixed_order(tmp_path: Path, mon
     assert files.content_hash(folder) != expected
 
 
+def test_content_hash_of_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("x")
+    first = files.content_hash(tmp_path)
+    (tmp_path / "other").touch()
+    assert files.content_hash(tmp_path) != first
+
+
+def test_directory_is_published_where_it_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def of_files(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", of_files)
+    (tmp_path / "out.partial" / "onnx").mkdir(parents=True)
+    (tmp_path / "out.partial" / "onnx" / "file").touch()
+    files.publish_directory(tmp_path / "out.partial", tmp_path / "out")
+    assert (tmp_path / "out" / "onnx" / "file").exists()
+
+
 def test_content_hash_of_much_content_shows_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +140,37 @@ def test_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
             assert locked
     with exclusive_lock(lock, refuse):
         pass
+
+
+def test_lock_that_its_last_holder_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, flock, removed = tmp_path / "folder" / "lock", fcntl.flock, []
+
+    def remove_first(handle: int, operation: int) -> None:
+        if not removed:
+            removed.append(lock.unlink())
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with exclusive_lock(lock, pytest.fail) as locked, lock.open() as other:
+        assert locked and removed
+        with pytest.raises(BlockingIOError):
+            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_lock_is_released_while_a_forked_process_runs(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    with exclusive_lock(tmp_path / "lock", pytest.fail):
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+    with exclusive_lock(tmp_path / "lock", pytest.fail) as locked:
+        assert locked
+    os.close(write)
+    os.waitpid(child, 0)
+    os.close(read)
 
 
 def test_file_system_without_locks_is_used_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import transformers
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.heads import mlm_logits
+from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
+from biosqueeze.training.chunked_loss import ChunkedTerms, sum_in_chunks
 from tests import pico
 
 
@@ -31,6 +33,21 @@ def test_gradients_of_some_rows_reach_the_whole_head(family):
     actual = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     assert actual.keys() == expected.keys()
     assert all(torch.allclose(actual[name], expected[name], atol=1e-5) for name in expected)
+
+
+@pytest.mark.parametrize("family", [*pico.FAMILIES, "published deberta-v2"])
+def test_chunks_give_the_gradients_of_all_rows_at_once(family):
+    config = pico.config_of(family.split()[-1], 60)
+    config.update(pico.DEBERTA_V2 if family.startswith("published") else {})
+    model = getattr(transformers, pico.class_of(config.model_type, "mlm"))(config)
+    hidden = torch.randn(5, config.hidden_size)
+    gradients = []
+    for rows in (5, 2):
+        model.zero_grad()
+        terms = ChunkedTerms(lambda part, _: mlm_logits(model, part).logsumexp(-1).sum()[None], [1.0], rows)
+        sum_in_chunks(terms, hidden.clone().requires_grad_(), vocabulary_parameters(model)).sum().backward()
+        gradients.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*gradients, strict=True))
 
 
 def test_unknown_family():

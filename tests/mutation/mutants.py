@@ -149,7 +149,7 @@ AREAS = {
             ),
             *_in(
                 "files/__init__.py",
-                ("if out.exists() and not force", "if False"),
+                ("if os.path.lexists(out) and not force", "if False"),
                 ("os.fsync(file.fileno())", "pass"),
                 ("temporary.unlink(missing_ok=True)", "pass"),
                 ('errors="replace"', 'errors="ignore"'),

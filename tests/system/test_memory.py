@@ -51,6 +51,7 @@ FIRST = {
     "memory.usage_in_bytes": "153600\n",
     "memory.stat": "cache 9\ntotal_inactive_file 1024\ntotal_active_file 0\n",
 }
+NO_SWAP = {"memory.swap.max": "0\n", "memory.swap.current": "0\n"}
 NO_LIMIT = {"memory.limit_in_bytes": "9223372036854771712\n", "memory.usage_in_bytes": "1\n"}
 
 
@@ -64,6 +65,8 @@ def inside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
         ("0::/\n", {}, 500),  # no controller of memory: what the machine has, and swap
         ("0::/job/step\n", inside("job", SECOND), 201.5),  # the limit of a group around it
         ("0::/job\n", inside("job", SECOND | {"memory.max": "max\n"}), 500),
+        ("0::/job\n", inside("job", SECOND | NO_SWAP), 101.5),
+        ("0::/job\n", inside("job", SECOND | NO_SWAP | {"memory.swap.max": "max\n"}), 201.5),
         ("0::/elsewhere\n", SECOND, 201.5),  # in a container, its group is the root
         ("4:memory:/job\n3:cpu:/job\n0::/\n", inside("memory/job", FIRST), 151),
         ("4:cpu,memory:/job\n", inside("memory/job", FIRST) | inside("memory", NO_LIMIT), 151),

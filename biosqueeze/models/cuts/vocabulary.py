@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from biosqueeze.models.families import family_of
+from biosqueeze.models.families import first_position
 from biosqueeze.models.loading.load import new_model, skeleton
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
@@ -23,7 +23,7 @@ def named_ids(config: PreTrainedConfig) -> tuple[int, ...]:
     RoBERTa's positions count from the id of its padding, so this id must stay as it is.
     """
     numbers = {number for value in _id_settings(config).values() for number in _listed(value)}
-    return tuple(sorted(numbers | set(range(family_of(config).first_position))))
+    return tuple(sorted(numbers | set(range(first_position(config)))))
 
 
 def _id_settings(config: PreTrainedConfig) -> dict[str, Any]:

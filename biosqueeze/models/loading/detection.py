@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint_files import has_weights
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, supported
 from biosqueeze.models.loading.deberta import complete_config
-from biosqueeze.models.loading.family_signs import infer_family, infer_head
+from biosqueeze.models.loading.family_signs import infer_family, infer_head, lacks_head
 from biosqueeze.models.loading.notices import note_once, warn_once
 from biosqueeze.models.loading.weights import tensor_names
 
@@ -51,8 +52,7 @@ def _inferred_type(checkpoint: Checkpoint) -> str:
 
 def _names(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights; empty if only config.json was fetched (--dry-run)."""
-    present = any(checkpoint.path.glob("*.safetensors")) or any(checkpoint.path.glob("pytorch_model*.bin"))
-    return tensor_names(checkpoint) if present else ()
+    return tensor_names(checkpoint) if has_weights(checkpoint.path) else ()
 
 
 def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None = None) -> str:
@@ -64,7 +64,7 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
         names: names of its tensors, read from the files when left out.
 
     Raises:
-        SqueezeError: the class in config.json is not an encoder of the family.
+        SqueezeError: the class in config.json is none of the family's that are supported.
     """
     family = family_of(config)
     architecture = (checkpoint.config.get("architectures") or [None])[0]
@@ -73,13 +73,14 @@ def detect_head(checkpoint: Checkpoint, config: Any, names: Sequence[str] | None
     head = family.head_of(architecture) if architecture else inferred
     if head is None:
         raise SqueezeError(
-            f"{checkpoint.name} is a {architecture}, which is not a {family.name} encoder of stock transformers; "
-            f"set architectures in config.json, for example to {family.architecture(inferred)}"
+            f"{checkpoint.name} is a {architecture}, which is none of the classes of {family.name} that are supported; "
+            f"set architectures in config.json of a local copy, for example to {family.architecture(inferred)}"
         )
-    if tensor_names and head != "base" and inferred == "base":
+    if tensor_names and head != "base" and (inferred == "base" or lacks_head(family, tensor_names, head)):
+        used = "the encoder" if inferred == "base" else family.architecture(inferred)
         warn_once(
             checkpoint.path,
-            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using the encoder",
+            f"{checkpoint.name}: config.json says {architecture}, but its weights have no such head; using {used}",
         )
-        return "base"
+        return inferred
     return head

@@ -17,6 +17,7 @@ _SIGNS = (
     ("mpnet", "encoder.relative_attention_bias.", "relative_attention_num_buckets"),
 )
 _GENERIC_PREFIX = "model"
+_OF_TOKENS = ("base", "mlm", "pretraining")
 # Families that are recognised but not supported, and a part of the names of their tensors. The first DeBERTa has the
 # prefix of its successors.
 _UNSUPPORTED = (("deberta", ".attention.self.in_proj."), ("t5", "encoder.block."))
@@ -89,3 +90,12 @@ def infer_head(family: Family, names: Iterable[str], labels: Sequence[str]) -> s
     if head == "token-classification" and pooled and not tagged:
         return "sequence-classification"
     return head
+
+
+def lacks_head(family: Family, names: Iterable[str], head: str) -> bool:
+    """Return whether no tensor belongs to a head of this sort: one that predicts tokens, or one of a task.
+
+    Heads of the same sort share names, so they are not told apart.
+    """
+    sort = tuple(prefix for prefix, kind in family.heads if (kind in _OF_TOKENS) == (head in _OF_TOKENS))
+    return not any(name.startswith(sort) for name in names)

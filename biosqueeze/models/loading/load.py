@@ -17,6 +17,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.loading.detection import config_with_family, detect_head
+from biosqueeze.models.loading.notices import warn_once
 from biosqueeze.models.loading.weights import read_weights
 from biosqueeze.models.longformer import mark_question
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
@@ -108,7 +109,17 @@ def load_model(
         setattr(config, key, value)
     architecture = family.architecture(kind)
     # Before any memory is allocated for sizes in config.json, they must be those of the weights.
-    named, missing = _match(skeleton(config, architecture), checkpoint, tensors, warn_unused=head == "as-is")
+    empty = skeleton(config, architecture)
+    tensors = _fit_prefix(empty, tensors)
+    if _has_own_decoder(empty, tensors):
+        warn_once(
+            checkpoint.path,
+            f"{checkpoint.name}: its decoder differs from its embedding, so the two are not tied, although config.json "
+            "says so (tie_word_embeddings)",
+        )
+        config.tie_word_embeddings = False
+        empty = skeleton(config, architecture)
+    named, missing = _match(empty, checkpoint, tensors, warn_unused=head == "as-is")
     model = new_model(config, architecture, seed=seed if missing else None, attention=attention)
     model.load_state_dict(named, strict=False)
     return LoadedModel(model, missing, has_head=not any(_is_head(name, model) for name in missing))
@@ -180,8 +191,10 @@ def _without_other_classifier(
     if len(names) == len(labels) == 1:
         return tensors
     if sorted(names) == sorted(labels) and len(set(names)) == len(names):
-        order = [names.index(label) for label in labels]
-        return {name: t[order] if name in OUTPUT_LAYER and len(t) == len(order) else t for name, t in tensors.items()}
+        places = {name: place for place, name in enumerate(names)}
+        order = [places[label] for label in labels]
+        rows = (len(order),)
+        return {name: t[order] if name in OUTPUT_LAYER and t.shape[:1] == rows else t for name, t in tensors.items()}
     return {name: t for name, t in tensors.items() if not name.startswith(("classifier.", "pre_classifier."))}
 
 
@@ -196,12 +209,12 @@ def _match(
     *,
     warn_unused: bool,
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Return the tensors by their names in the model, and the names of those that the checkpoint lacks.
+    """Return the tensors that the model has, and the names of those that the checkpoint lacks.
 
     Raises:
         SqueezeError: shapes or types differ, or tensors of the trunk are missing.
     """
-    named = _untied(model, _fit_prefix(model, tensors))
+    named = _one_of_tied(model, tensors)
     expected = model.state_dict()
     _check_types(checkpoint, named, expected)
     _check_shapes(checkpoint, named, expected)
@@ -226,12 +239,27 @@ def _fit_prefix(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[s
     return {target + n if n.partition(".")[0] in trunk else n: t for n, t in tensors.items()}
 
 
-def _untied(model: PreTrainedModel, named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Drop copies of tied tensors; a copy replaces a missing original."""
-    for tied, original in model.all_tied_weights_keys.items():
+def _has_own_decoder(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether a matrix that the model ties to another one differs from it in the checkpoint."""
+    pairs = [(tensors.get(tied), tensors.get(original)) for tied, original in model.all_tied_weights_keys.items()]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None and a.dim() == 2]
+    return any(a.shape == b.shape and not torch.equal(a, b.to(a.dtype)) for a, b in both)
+
+
+def _one_of_tied(model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Drop copies of tied tensors; a copy replaces a missing original.
+
+    Biases of a model whose matrices are not tied are still one tensor in files of transformers 4: each has its values.
+    """
+    named, ties = dict(tensors), model.all_tied_weights_keys
+    for tied, original in ties.items():
         if tied in named:
             named.setdefault(original, named[tied])
             del named[tied]
+    possible: Any = model._tied_weights_keys or {}
+    for tied, original in possible.items():
+        if tied.endswith(".bias") and tied not in ties and original in named:
+            named.setdefault(tied, named[original])
     return named
 
 
@@ -251,7 +279,7 @@ def _mismatch_reason(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], 
             "heads of single layers were removed (pruned_heads in config.json), which transformers 5 no longer "
             "supports: pass the checkpoint from before that"
         )
-    if name in OUTPUT_LAYER and shape[1:] == config_shape[1:]:
+    if name in OUTPUT_LAYER and shape and shape[1:] == config_shape[1:]:
         return f"name all its labels, 0 to {shape[0] - 1}, in id2label of config.json"
     return "the two are not of the same model: fetch both again"
 

@@ -13,7 +13,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.attention_pattern import warn_irregular
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.cuts.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
-from biosqueeze.models.families import family_of, longest_input, takes_token_types
+from biosqueeze.models.families import family_of, first_position, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
 from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.longformer import keep_windows
@@ -126,7 +126,7 @@ def student_config(
     keep_windows(changed, range(shape.layers))
     set_sizes(changed, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, ffn=shape.ffn)
     if preset.own_positions:
-        changed.max_position_embeddings = shape.positions + family.first_position
+        changed.max_position_embeddings = shape.positions + first_position(changed)
     if getattr(config, "layer_types", None):
         changed.layer_types = _attention_types(config, shape.layers)
     return changed

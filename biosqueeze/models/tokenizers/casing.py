@@ -50,8 +50,8 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     Raises:
         SqueezeError: it is too large, or not UTF-8.
     """
-    lines = read_small_text(file).rstrip("\r\n").split("\n")
-    return {line.rstrip("\r"): row for row, line in enumerate(lines)}
+    lines = read_small_text(file).rstrip("\n").split("\n")
+    return {line: row for row, line in enumerate(lines)}
 
 
 def sentencepiece_file(path: Path) -> Path | None:

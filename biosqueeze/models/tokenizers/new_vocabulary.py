@@ -1,9 +1,11 @@
 """Checks of a tokenizer that a model is built for, or moved to."""
 
+from typing import Any
+
 from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.families import Family
+from biosqueeze.models.families import family_of, first_position
 
 _SPARE_IDS = 128
 
@@ -24,16 +26,21 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
     return rows
 
 
-def check_padding(tokenizer: PreTrainedTokenizerFast, family: Family, way_out: str) -> None:
-    """Check that the padding token has the id that the family's positions count from.
+def check_padding(tokenizer: PreTrainedTokenizerFast, config: Any, way_out: str) -> None:
+    """Check that the padding token has the id that the positions of a model count from, in families where they do.
+
+    Args:
+        tokenizer: the tokenizer.
+        config: of the model, see `families.longest_input`.
+        way_out: what else to do, for the message.
 
     Raises:
-        SqueezeError: it has another; `way_out` is what else to do.
+        SqueezeError: it has another.
     """
-    padding = tokenizer.pad_token_id
-    if family.first_position and padding != family.first_position - 1:
+    padding, needed = tokenizer.pad_token_id, first_position(config) - 1
+    if family_of(config).first_position and padding != needed:
         raise SqueezeError(
-            f"{tokenizer.pad_token} has the id {padding}, and {family.name} counts positions from the id of its "
-            f"padding, {family.first_position - 1}; make the tokenizer with `biosqueeze vocab --family roberta`, or "
+            f"{tokenizer.pad_token} has the id {padding}, and {family_of(config).name} counts positions from the "
+            f"id of its padding, {needed}; make the tokenizer with `biosqueeze vocab --family roberta`, or "
             f"{way_out}"
         )

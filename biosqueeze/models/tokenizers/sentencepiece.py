@@ -44,6 +44,8 @@ _LAYOUTS = {
         "CamembertTokenizer", 1, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), ("<mask>",)
     ),
 }
+# Special tokens that cannot be added to a file's pieces.
+_IN_FILE = ("unk_token", "cls_token", "sep_token")
 # Never chosen between pieces of a text.
 _UNREACHABLE = -100.0
 
@@ -65,7 +67,7 @@ def from_sentencepiece(
         keeps_case: function of a vocabulary that returns whether its tokenizer is cased.
 
     Raises:
-        SqueezeError: the file is damaged, or no Unigram model of the family's layout.
+        SqueezeError: the file is damaged, no Unigram model of the family's layout, or lacks a special token.
     """
     layout = _LAYOUTS.get(family, _ALBERT)
     proto = read_sentencepiece(file)
@@ -80,14 +82,18 @@ def from_sentencepiece(
     pieces += [(piece.piece, piece.score) for piece in proto.pieces[layout.replaced :]]
     pieces += [(piece, 0.0) for piece in layout.last]
     vocabulary = {piece: row for row, (piece, _) in enumerate(pieces)}
+    specials = special_tokens(settings, vocabulary)
+    _check_special_tokens(file, specials, vocabulary)
     case: dict[str, Any] = {}
     if layout.lowers_case:
         case = {"do_lower_case": not keeps_case(vocabulary), "keep_accents": settings.get("keep_accents", False)}
+    elif layout.keeps_rules:
+        case = {flag: settings.get(flag, False) for flag in ("do_lower_case", "split_by_punct")}
     tokenizer: PreTrainedTokenizerFast = getattr(transformers, layout.tokenizer)(
         vocab=pieces,
         _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,
         **case,
-        **special_tokens(settings, vocabulary),
+        **specials,
         **common,
     )
     if not layout.keeps_rules:
@@ -99,6 +105,15 @@ def from_sentencepiece(
         tokenizer_object=tokenizer.backend_tokenizer, **tokenizer.special_tokens_map, **common
     )
     return kept
+
+
+def _check_special_tokens(file: Path, specials: Mapping[str, str], vocabulary: Mapping[str, int]) -> None:
+    absent = next((role for role in _IN_FILE if role in specials and specials[role] not in vocabulary), None)
+    if absent is not None:
+        raise SqueezeError(
+            f"{file} has no piece {specials[absent]!r}, which tokenizer_config.json or special_tokens_map.json names "
+            f"as {absent}; correct that value, or fetch the files again"
+        )
 
 
 def _apply_rules(tokenizer: Any, pieces: list[tuple[str, float]], proto: Any) -> None:

@@ -40,7 +40,10 @@ _SPECIALS = {
 }
 ROLES = tuple(_SPECIALS["<"])
 """The special tokens, in the order in which transformers adds missing ones to a vocabulary."""
-_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents")
+_FLAGS = (
+    *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "keep_accents"),
+    "split_by_punct",
+)
 _ADVICE = "correct that value, or fetch the file again"
 # Embeddings are often padded to a round number of rows.
 _SPARE_ROWS = 128
@@ -115,7 +118,7 @@ def special_tokens(
 
 
 def open_core(file: Path) -> "Core":
-    """Read a tokenizer.json, without its truncation and padding; warn if it makes capitals unreachable.
+    """Read a tokenizer.json, without its truncation and padding; warn if its case is not that of its vocabulary.
 
     Raises:
         SqueezeError: it is damaged.
@@ -130,12 +133,23 @@ def open_core(file: Path) -> "Core":
     # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
     core.no_truncation()
     core.no_padding()
-    if lowers_case(core) and is_cased(core.get_vocab()):
+    _check_case(file, core)
+    return core
+
+
+def _check_case(file: Path, core: "Core") -> None:
+    """Warn if the tokenizer and its vocabulary are not both cased, or both uncased."""
+    lowers, cased = lowers_case(core), is_cased(core.get_vocab())
+    if lowers and cased:
         warn(
             f"{file} lower-cases its input although the vocabulary has capitals, which are then unused; "
             "if the model was trained on cased text, delete tokenizer.json and keep vocab.txt"
         )
-    return core
+    if not lowers and not cased and type(core.model).__name__ == "WordPiece":
+        warn(
+            f"{file} keeps case although the vocabulary has no capitals, so every word with one is unknown; if the "
+            "model was trained on lower-cased text, delete tokenizer.json and keep vocab.txt"
+        )
 
 
 def _encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:
@@ -165,11 +179,14 @@ def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
     Raises:
         SqueezeError: the tokenizer has more pieces than the embedding has rows.
     """
-    highest = max((*tokenizer.get_vocab().values(), *_encode_unknown(tokenizer)))
+    vocabulary = tokenizer.get_vocab()
+    highest = max((*vocabulary.values(), *_encode_unknown(tokenizer)))
     if highest >= rows:
+        first = min(((number, token) for token, number in vocabulary.items() if number >= rows), default=None)
+        without = f" (the first without one is {first[1][:40]!r})" if first else ""
         raise SqueezeError(
-            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows, so they are of different "
-            "models; copy the tokenizer files of this model into its directory"
+            f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows{without}, so they are of "
+            "different models; copy the tokenizer files of this model into its directory"
         )
     if rows - highest > _SPARE_ROWS:
         warn(f"the tokenizer has ids up to {highest:,} and the embedding {rows:,} rows: is it this model's tokenizer?")

@@ -255,6 +255,13 @@ def test_missing_crf_is_an_error(pico_ner: Path, tmp_path: Path) -> None:
         saved_decoding_parameters(Checkpoint(tmp_path, "x"))
 
 
+def test_head_is_known_without_the_float_weights(pico_bert: Path, tmp_path: Path) -> None:
+    """As in an output of quantize --slim: the head's own file holds no names of the encoder's tensors."""
+    build(pico_bert, "crf").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert task_head_in(Checkpoint(tmp_path, "x")) == "token-classification"
+
+
 def test_head_file_of_another_program_is_ignored(pico_bert: Path, tmp_path: Path) -> None:
     build(pico_bert, "bilstm").save_pretrained(tmp_path)
     save_file({"something": torch.zeros(2)}, tmp_path / HEAD_FILE)

@@ -149,22 +149,6 @@ def test_new_head_depends_on_the_seed(pico_bert):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_classifier_for_other_labels_is_dropped(pico_ner):
-    same = load_model(opened(pico_ner), "token-classification", labels=pico.LABELS)
-    other = load_model(opened(pico_ner), "token-classification", labels=("O", "B-Gene", "I-Gene"))
-    assert same.has_head and not other.has_head
-    assert other.model.config.id2label == {0: "O", 1: "B-Gene", 2: "I-Gene"}
-    more = load_model(opened(pico_ner), "token-classification", labels=("O", "B-A", "I-A", "B-B", "I-B"))
-    assert more.model.classifier.out_features == 5
-
-
-def test_missing_head_gives_a_warning(tmp_path, capsys):
-    path = pico.save("bert", tmp_path / "model", head="base")
-    edit_json(path / "config.json", architectures=["BertForMaskedLM"])
-    assert type(load_model(opened(path)).model).__name__ == "BertModel"
-    assert "no such head" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_bin_files_old_and_new(pico_bert, copy_of, zipped):
     path = copy_of(pico_bert)
@@ -188,17 +172,6 @@ def test_shards(pico_bert, copy_of, suffix):
     (path / files[1]).unlink()
     with pytest.raises(SqueezeError, match=f"lists {files[1]}, which is missing"):
         load_model(opened(path))
-
-
-def test_untied_decoder_stays_untied(tmp_path):
-    path = pico.save("bert", tmp_path / "model")
-    tensors = load_file(path / "model.safetensors")
-    tensors["cls.predictions.decoder.weight"] = torch.randn_like(tensors["bert.embeddings.word_embeddings.weight"])
-    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
-    save_file(tensors, path / "model.safetensors")
-    edit_json(path / "config.json", tie_word_embeddings=False)
-    model = load_model(opened(path)).model
-    assert torch.equal(model.get_output_embeddings().weight, tensors["cls.predictions.decoder.weight"])
 
 
 class _Code:

@@ -1,6 +1,7 @@
 """Tokens that were added to a vocabulary, such as markers of entities, are read from the files of old layouts."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from transformers import AutoTokenizer
@@ -8,6 +9,7 @@ from transformers import AutoTokenizer
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.loading.load import load_tokenizer
+from biosqueeze.models.tokenizers.added_tokens import add_tokens
 from tests import pico
 from tests.layouts import edit_json
 
@@ -54,6 +56,29 @@ def test_added_tokens_with_rules(old_layout):
     ids = tokenizer_of(path)(TEXT)["input_ids"]
     assert ids == AutoTokenizer.from_pretrained(path)(TEXT)["input_ids"]
     assert first in ids and first + 1 in ids
+
+
+class _Counting:
+    """A tokenizer of the Rust library that counts the calls that add tokens: each takes longer with more tokens."""
+
+    def __init__(self, core):
+        self.core, self.calls = core, 0
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+    def add_tokens(self, tokens):
+        self.calls += 1
+        return self.core.add_tokens(tokens)
+
+
+def test_many_tokens_are_added_at_once(tmp_path):
+    core = _Counting(pico.tokenizer_of("bert").backend_tokenizer)
+    first = core.get_vocab_size()
+    ids = {f"term{number}": first + number for number in range(1000)}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(ids))
+    add_tokens(SimpleNamespace(backend_tokenizer=core, get_vocab=core.get_vocab), tmp_path)
+    assert core.calls == 1 and ids.items() <= core.get_vocab().items()
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,17 @@ def test_tokenizer_json_is_used_unchanged(pico_bert, copy_of):
     assert load_tokenizer(opened(path)).tokenize("BRCA1") == ["BRCA", "##1"]
 
 
+def test_kept_case_with_an_uncased_vocabulary_warns(pico_bert_uncased, copy_of, capsys):
+    path = copy_of(pico_bert_uncased)
+    load_tokenizer(opened(path))
+    assert "keeps case" not in capsys.readouterr().err
+    content = json.loads((path / "tokenizer.json").read_text())
+    content["normalizer"]["lowercase"] = False
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    load_tokenizer(opened(path))
+    assert "keeps case although the vocabulary has no capitals" in capsys.readouterr().err
+
+
 def test_lower_casing_of_a_cased_vocabulary_warns(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
     content = json.loads((path / "tokenizer.json").read_text())
@@ -184,9 +195,29 @@ def test_uncased_sentencepiece_lowers_case(tmp_path, capsys):
     assert not tokenizer_facts(checkpoint.path)["cased"] and capsys.readouterr().err == ""
 
 
+def test_settings_of_deberta_apply_to_its_sentencepiece(tmp_path):
+    checkpoint = sentencepiece(pico.save("deberta-v2", tmp_path / "model"), do_lower_case=True, split_by_punct=True)
+    tokenizer = load_tokenizer(checkpoint)
+    assert tokenizer("The GENE")["input_ids"] == tokenizer("the gene")["input_ids"]
+    assert tokenizer.tokenize("gene,gene").count("\u2581gene") == 2
+    (checkpoint.path / "tokenizer_config.json").unlink()
+    plain = load_tokenizer(checkpoint)
+    assert plain("The GENE")["input_ids"] != plain("the gene")["input_ids"]
+    assert plain.tokenize("gene,gene").count("\u2581gene") == 1
+
+
 def test_damaged_sentencepiece(pico_albert, copy_of):
     with pytest.raises(SqueezeError, match=r"spiece.model is not a SentencePiece model"):
         load_tokenizer(sentencepiece(copy_of(pico_albert), b"version https://git-lfs"))
+
+
+@pytest.mark.parametrize(
+    ("family", "role"), [("deberta-v2", "unk_token"), ("albert", "cls_token"), ("xlm-roberta", "sep_token")]
+)
+def test_special_token_that_no_piece_is(tmp_path, family, role):
+    checkpoint = sentencepiece(pico.save(family, tmp_path / "model"), **{role: "<other>"})
+    with pytest.raises(SqueezeError, match=f"has no piece '<other>', which .* names as {role}"):
+        load_tokenizer(checkpoint)
 
 
 def test_sentencepiece_that_is_not_unigram(pico_albert, copy_of):
@@ -226,7 +257,7 @@ def test_ids_beyond_the_embedding(pico_bert, copy_of):
     checkpoint = opened(path)
     with pytest.raises(SqueezeError, match="are of different models") as caught:
         load_tokenizer(checkpoint)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "the first without one is 'newword'" in str(caught.value)
 
 
 def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
