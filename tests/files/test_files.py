@@ -1,7 +1,6 @@
 """Files and directories are replaced atomically, locks exclude other writers, and a full disk is explained."""
 
 import errno
-import fcntl
 import os
 import stat
 import subprocess
@@ -140,37 +139,6 @@ def test_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
             assert locked
     with exclusive_lock(lock, refuse):
         pass
-
-
-def test_lock_that_its_last_holder_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, flock, removed = tmp_path / "folder" / "lock", fcntl.flock, []
-
-    def remove_first(handle: int, operation: int) -> None:
-        if not removed:
-            removed.append(lock.unlink())
-        flock(handle, operation)
-
-    monkeypatch.setattr(fcntl, "flock", remove_first)
-    with exclusive_lock(lock, pytest.fail) as locked, lock.open() as other:
-        assert locked and removed
-        with pytest.raises(BlockingIOError):
-            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_lock_is_released_while_a_forked_process_runs(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    with exclusive_lock(tmp_path / "lock", pytest.fail):
-        child = os.fork()
-        if child == 0:
-            os.close(write)
-            os.read(read, 1)
-            os._exit(0)
-    with exclusive_lock(tmp_path / "lock", pytest.fail) as locked:
-        assert locked
-    os.close(write)
-    os.waitpid(child, 0)
-    os.close(read)
 
 
 def test_file_system_without_locks_is_used_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
