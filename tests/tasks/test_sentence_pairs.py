@@ -191,6 +191,16 @@ def test_sentences_with_an_entity_across_are_joined(tmp_path: Path) -> None:
     assert [pair for *pair, label in examples(tmp_path) if label == "r"] == [["A", "D"]]
 
 
+def test_records_without_relations_are_among_others(tmp_path: Path) -> None:
+    """The first task of Label Studio may have no annotation, and a record of doccano no list of relations."""
+    plain = {name: value for name, value in doccano().items() if name != "relations"}
+    laid_out(tmp_path / "doccano", ".jsonl", [{**plain, "text": TEXT}, doccano()])
+    assert len(examples(tmp_path / "doccano")) == 3 + len(EXAMPLES)
+    tasks = [{"id": 6, "data": {"text": "Nothing."}, "annotations": []}, label_studio()]
+    laid_out(tmp_path / "studio", ".json", json.dumps(tasks))
+    assert examples(tmp_path / "studio") == EXAMPLES
+
+
 def test_documents_without_relations_are_explained(tmp_path: Path) -> None:
     laid_out(tmp_path / "brat", "/1.txt", TEXT, "/1.ann", brat([]))
     laid_out(tmp_path / "pubtator", ".pubtator", "1|t|TP53 of mice\n1\t0\t4\tTP53\tGene\tD1\n1\tCID\tD1\tD2\n\n")
@@ -302,17 +312,17 @@ def test_records_with_entities_are_texts_with_pairs(trained: Path, shell: Shell,
     assert "has the offsets 0-7" in second["error"]
 
 
-def test_a_model_of_pairs_does_not_know_what_may_be_related(
-    trained: Path, shell: Shell, copy_of: Any, tmp_path: Path
-) -> None:
+def test_a_model_of_pairs_reads_pairs_alone(trained: Path, shell: Shell, copy_of: Any, tmp_path: Path) -> None:
     path = copy_of(trained)
     manifest = json.loads((path / "biosqueeze.json").read_text())
     assert sorted(manifest["task"].pop("pairs")) == [["Drug", "Gene", True], ["Gene", "Drug", True]]
     (path / "biosqueeze.json").write_text(json.dumps(manifest))
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Aspirin inhibits COX1.", "entities": []}))
-    predicted = shell("predict", path, tmp_path / "in.jsonl")
-    assert predicted.code == 1
-    assert "fine-tuned on pairs, not on documents" in " ".join(predicted.err.split())
+    marked = {"text": "<< Aspirin >> inhibits [[ COX1 ]].", "entities": []}
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, [marked, {**marked, "text": "COX1."}])))
+    predicted = shell("predict", path, tmp_path / "in.jsonl", "--skip-bad")
+    pair, unmarked = map(json.loads, predicted.out.splitlines())
+    assert pair["head"]["text"] == "Aspirin"
+    assert "the two entities of the relation are not marked" in unmarked["error"]
 
 
 def test_a_student_learns_from_annotated_texts(trained: Path, shell: Shell, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def related_document(record: DataRecord, counts: Counter[str]) -> Document:
         SqueezeError: as for `document_of`, or an item of the relations is none.
     """
     document = document_of(record, "text", "entities")
-    relations = [_relation(item, record.where) for item in record.values["relations"]]
+    relations = [_relation(item, record.where) for item in record.values.get("relations") or ()]
     return replace(
         document, relations=linked_relations(relations, {each.id: each for each in document.annotations}, counts)
     )

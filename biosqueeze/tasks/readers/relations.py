@@ -113,19 +113,14 @@ def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) 
 def unlabelled_passage(
     formulation: Formulation, record: Mapping[str, object], kinds: Collection[PairKind]
 ) -> Passage | None:
-    """Return the pairs of entities in a record with a text and entities; None for a record of one pair.
+    """Return the pairs of these kinds in a record with a text and entities; None for a record of one pair.
 
     Raises:
-        SqueezeError: the entities do not agree with the text, or it is not known which kinds of pairs may be related.
+        SqueezeError: the entities do not agree with the text.
     """
     requested = parse_column_options(formulation.column)
-    if not isinstance(record.get("entities"), list) or {"head", "tail"} & {*record, *requested}:
+    if not (kinds and isinstance(record.get("entities"), list)) or {"head", "tail"} & {*record, *requested}:
         return None
-    if not kinds:
-        raise SqueezeError(
-            "the record: the model was fine-tuned on pairs, not on documents, so which of the entities may be related "
-            "is not known; give one pair as head and tail"
-        )
     return passage_of(document_of(DataRecord("the record", record), requested.get("text", "text"), "entities"), kinds)
 
 

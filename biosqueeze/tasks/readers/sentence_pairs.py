@@ -46,7 +46,7 @@ Documents = Mapping[str, Sequence[Document]]  # by split
 
 
 def documents_of_files(source: str, splits: Sequence[str]) -> Documents | None:
-    """Return the annotated documents of splits of a directory, as BioC or brat; None for any other source.
+    """Return the annotated documents of splits of a directory; None for any other source.
 
     Args:
         source: a directory.
@@ -79,7 +79,7 @@ def documents_of_records(source: str, records: Mapping[str, Sequence[DataRecord]
     Raises:
         SqueezeError: an entity or a relation is malformed.
     """
-    if not any(_has_relations(record) for rows in records.values() for record in with_entities(rows[:1])):
+    if not any(_has_relations(record) for rows in records.values() for record in with_entities(rows)):
         return None
     if "train" not in records and "train" in splits_of(source):
         records = {**records, **read_records(source, ("train",))}
@@ -88,7 +88,8 @@ def documents_of_records(source: str, records: Mapping[str, Sequence[DataRecord]
     for split, rows in records.items():
         note_readings(rows)
         documents[split] = [related_document(record, counts) for record in with_entities(rows)]
-    note(f"{source}: {'; '.join(f'{count:,} {what}' for what, count in counts.items())}")
+    if counts:
+        note(f"{source}: {'; '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return documents
 
 
