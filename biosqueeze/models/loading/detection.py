@@ -9,8 +9,8 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import family_of, supported
 from biosqueeze.models.loading.deberta import complete_config
 from biosqueeze.models.loading.family_signs import infer_family, infer_head, lacks_head
-from biosqueeze.models.loading.notices import note_once, warn_once
 from biosqueeze.models.loading.weights import tensor_names
+from biosqueeze.progress import note_once, warn_once
 
 
 def config_with_family(checkpoint: Checkpoint) -> dict[str, Any]:

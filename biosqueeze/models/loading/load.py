@@ -17,12 +17,11 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.families import family_of, longest_input, takes_token_types
 from biosqueeze.models.loading.detection import config_with_family, detect_head
-from biosqueeze.models.loading.notices import warn_once
 from biosqueeze.models.loading.weights import read_weights
 from biosqueeze.models.longformer import mark_question
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer
 from biosqueeze.models.tokenizers.tokenizer_settings import check_tokenizer
-from biosqueeze.progress import warn
+from biosqueeze.progress import warn, warn_once
 
 # Heads for the order of sentences; DeBERTa-v3's discriminator, which transformers lacks, and what is left beside it.
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
