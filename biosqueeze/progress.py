@@ -6,10 +6,12 @@ Only `print_blocks` with `sys.stdout` writes to standard output.
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from biosqueeze.system import processes
@@ -128,6 +130,22 @@ def warn(message: str | CountedWarning) -> None:
         _state.collected.append(message)
         return
     _console().print(plain_message(f"warning: {message}"), style="yellow")
+
+
+def note_once(path: Path, message: str) -> None:
+    """Print a note about a directory, such as a checkpoint, the first time only, however often it is opened."""
+    _print_once(note, path.resolve(), message)
+
+
+def warn_once(path: Path, message: str) -> None:
+    """Print a warning about a directory, the first time only."""
+    _print_once(warn, path.resolve(), message)
+
+
+@cache
+def _print_once(show: Callable[[str], None], path: Path, message: str) -> None:
+    del path  # part of the cache key: distinguishes directories of the same name
+    show(message)
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.label_names import NAMELESS, check_tags
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.models.custom_heads.files import task_head_in
-from biosqueeze.models.loading.notices import note_once
+from biosqueeze.progress import note_once
 from biosqueeze.tasks import Task, open_task, with_pairs
 from biosqueeze.tasks.encoding.entities import PairKind
 from biosqueeze.tasks.encoding.tag_schemes import canonical_labels, scheme_of

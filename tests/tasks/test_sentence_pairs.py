@@ -326,7 +326,7 @@ def test_a_model_of_pairs_reads_pairs_alone(trained: Path, shell: Shell, copy_of
 
 
 def test_a_student_learns_from_annotated_texts(trained: Path, shell: Shell, tmp_path: Path) -> None:
-    """Unlabelled records with entities are distilled pair by pair, and the student knows the kinds of pairs."""
+    """Unlabelled records with entities are distilled pair by pair, and the student has the kinds of pairs."""
     entities = [{"start": 0, "end": 7, "type": "Drug"}, {"start": 17, "end": 21, "type": "Gene"}]
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": "Aspirin inhibits COX1.", "entities": entities}))
     words = ("--teacher", trained, "--corpus", tmp_path / "in.jsonl", "--steps", 2, "--out", tmp_path / "out")

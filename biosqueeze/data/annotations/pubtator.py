@@ -49,20 +49,19 @@ def parse_pubtator(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Do
     counts.report()
 
 
-def annotated_documents(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
-    """Parse the documents of numbered PubTator lines, each by itself; see `parse_pubtator`."""
-    for block in _blocks(lines, source):
-        yield block.document(DocumentCounts(source))
+def pubtator_documents(lines: Iterable[tuple[int, str]], source: str, *, annotated: bool) -> Iterator[Document]:
+    """Parse the documents of numbered PubTator lines, each by itself.
 
-
-def pubtator_texts(lines: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
-    """Parse the documents of numbered PubTator lines without their annotations, which are not checked.
+    Args:
+        lines: number and content of each line, without line ends.
+        source: name of the source in error messages.
+        annotated: with their annotations; else these are not checked.
 
     Raises:
-        SqueezeError: a line has another format, or belongs to another document.
+        SqueezeError: a line has another format, or belongs to another document; or as for `parse_pubtator`.
     """
     for block in _blocks(lines, source):
-        yield replace(block, rows=[]).document(DocumentCounts(source))
+        yield (block if annotated else replace(block, rows=[])).document(DocumentCounts(source))
 
 
 def pubtator_lines(document: Document) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import SPELLINGS, files_named_as_splits, open_directory
 from biosqueeze.errors import SqueezeError, UsageError, in_one_line, require
 from biosqueeze.hub_names import split_revision
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import note, warn_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,9 +37,10 @@ def is_saved(directory: Path) -> bool:
         return bool(saved or parquet_splits(directory))
     if others := saved + parquet_files(directory):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        _warn_once(
+        warn_once(
+            directory,
             f"{directory}: the files named for splits, such as {named[0].name}, are read; not read: "
-            f"{others[0].relative_to(directory)}{more}"
+            f"{others[0].relative_to(directory)}{more}",
         )
     return False
 
@@ -52,11 +52,6 @@ def is_hub_or_saved(source: str) -> bool:
         SqueezeError: there is no such directory.
     """
     return is_hub(source) or is_saved(open_directory(source))
-
-
-@cache
-def _warn_once(message: str) -> None:
-    warn(message)
 
 
 def read_hub(source: str, splits: Sequence[str]) -> dict[str, list[DataRecord]]:

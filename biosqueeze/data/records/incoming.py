@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from biosqueeze.data.annotations.annotated import Annotation
-from biosqueeze.data.annotations.pubtator import TEXT_LINE, annotated_documents, pubtator_texts
+from biosqueeze.data.annotations.pubtator import TEXT_LINE, pubtator_documents
 from biosqueeze.data.lines import STANDARD_INPUT, Line, check_characters, data_suffix, stdin_lines, tolerant_lines
 from biosqueeze.data.records.columns import check_line_ends, delimiter_of, parse_column_options
 from biosqueeze.data.records.incoming_tables import (
@@ -299,12 +299,12 @@ def _finite(number: str) -> float:
 
 
 def _documents(lines: Iterable[Line], name: str, *, with_entities: bool) -> Iterator[InputRecord]:
-    read = annotated_documents if with_entities else pubtator_texts
     for block in _blocks(lines):
         where = f"{name}:{block[0].number}"
         try:
             _check_lines(block)
-            for document in read(((line.number, line.text) for line in block), name):
+            numbered = ((line.number, line.text) for line in block)
+            for document in pubtator_documents(numbered, name, annotated=with_entities):
                 entities = {"entities": list(map(_entity, document.annotations))} if with_entities else {}
                 yield InputRecord(document.where, {"id": document.id, "text": document.text, **entities})
         except SqueezeError as error:

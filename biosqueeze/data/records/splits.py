@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biosqueeze.data.lines import data_suffix
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import warn
+from biosqueeze.progress import warn_once
 from biosqueeze.registry import closest
 
 SPLITS = ("train", "dev", "test")
@@ -104,7 +104,8 @@ def find_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path | N
     matches = [directory / name for name in _file_names(split, suffixes) if (directory / name).is_file()]
     if len(matches) > 1:
         others = ", ".join(path.name for path in matches[1:])
-        warn(f"{directory}: {matches[0].name} is read as {split}; {others} would match too, and is not read")
+        message = f"{matches[0].name} is read as {split}; {others} would match too, and is not read"
+        warn_once(directory, f"{directory}: {message}")
     return matches[0] if matches else None
 
 

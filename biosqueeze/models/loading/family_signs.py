@@ -93,9 +93,9 @@ def infer_head(family: Family, names: Iterable[str], labels: Sequence[str]) -> s
 
 
 def lacks_head(family: Family, names: Iterable[str], head: str) -> bool:
-    """Return whether no tensor belongs to a head of this sort: one that predicts tokens, or one of a task.
+    """Return whether no tensor belongs to a head that predicts tokens, or for the head of a task, to one of any task.
 
-    Heads of the same sort share names, so they are not told apart.
+    The tensors of these have the same names, whatever the task.
     """
-    sort = tuple(prefix for prefix, kind in family.heads if (kind in _OF_TOKENS) == (head in _OF_TOKENS))
-    return not any(name.startswith(sort) for name in names)
+    prefixes = tuple(prefix for prefix, kind in family.heads if (kind in _OF_TOKENS) == (head in _OF_TOKENS))
+    return not any(name.startswith(prefixes) for name in names)

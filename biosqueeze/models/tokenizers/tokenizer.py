@@ -16,7 +16,6 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, read_small_text
 from biosqueeze.models.families import FAMILIES, Family
-from biosqueeze.models.loading.notices import note_once
 from biosqueeze.models.tokenizers.added_tokens import add_tokens
 from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES, is_cased, read_vocabulary, sentencepiece_file
 from biosqueeze.models.tokenizers.sentencepiece import from_sentencepiece
@@ -27,7 +26,7 @@ from biosqueeze.models.tokenizers.tokenizer_settings import (
     read_settings,
     special_tokens,
 )
-from biosqueeze.progress import warn
+from biosqueeze.progress import note_once, warn
 
 _BERT_TOKENS = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
 # Families with a vocab.txt whose special tokens are not BERT's: their class, and tokens that it needs.

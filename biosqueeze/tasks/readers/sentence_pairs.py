@@ -59,13 +59,14 @@ def documents_of_files(source: str, splits: Sequence[str]) -> Documents | None:
     if is_hub(source) or not directory.is_dir() or is_saved(directory):
         return None
     found = {split: path for split in SPLITS if (path := find_source(directory, split, _SUFFIXES))}
-    if not any(document_format(path) for split, path in found.items() if split in splits):
+    wanted = {*with_test(splits, found), "train"}
+    formats = {split: document_format(path) for split, path in found.items() if split in wanted}
+    if not any(formats.get(split) for split in splits):
         return None
     for missing in set(splits) - found.keys():
         require_split(directory, missing, _SUFFIXES)
-    wanted = {*with_test(splits, found), "train"}
-    formats = {split: document_format(path) or "other" for split, path in found.items() if split in wanted}
-    note(f"{source}: {', '.join(f'{split} is {found[split].name} ({kind})' for split, kind in formats.items())}")
+    described = (f"{split} is {found[split].name} ({kind or 'other'})" for split, kind in formats.items())
+    note(f"{source}: {', '.join(described)}")
     return {split: list(documents_in(found[split])) for split in formats}
 
 
@@ -79,15 +80,16 @@ def documents_of_records(source: str, records: Mapping[str, Sequence[DataRecord]
     Raises:
         SqueezeError: an entity or a relation is malformed.
     """
-    if not any(_has_relations(record) for rows in records.values() for record in with_entities(rows)):
+    converted = {split: with_entities(rows) for split, rows in records.items()}
+    if not any(_has_relations(record) for rows in converted.values() for record in rows):
         return None
     if "train" not in records and "train" in splits_of(source):
         records = {**records, **read_records(source, ("train",))}
-    counts: Counter[str] = Counter()
-    documents = {}
-    for split, rows in records.items():
+        converted["train"] = with_entities(records["train"])
+    for rows in records.values():
         note_readings(rows)
-        documents[split] = [related_document(record, counts) for record in with_entities(rows)]
+    counts: Counter[str] = Counter()
+    documents = {split: [related_document(record, counts) for record in rows] for split, rows in converted.items()}
     if counts:
         note(f"{source}: {'; '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return documents
@@ -176,8 +178,8 @@ def _pairs(
     """Yield the examples of a document, and remove their relations from `related`."""
     for start, text, head, tail in _all_pairs(document):
         labels = related.pop((head, tail), [negative] if _kind(head, tail) in kinds else [])
-        entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
         for label in labels:
+            entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
             yield DataRecord(document.where, {"text": text, "label": label, **entities})
 
 
