@@ -20,10 +20,10 @@ def tags_of(folder: Path) -> list[tuple[str, ...]]:
     return [tuple(sentence.tags) for sentence in open_task("ner").read(str(folder), ("train",)).splits["train"]]
 
 
-def write_brat(folder: Path, annotations: str, name: str = "doc1") -> None:
+def write_brat(folder: Path, annotations: str, name: str = "doc1", suffix: str = ".ann") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.txt").write_text(TEXT)
-    (folder / f"{name}.ann").write_text(annotations)
+    (folder / f"{name}{suffix}").write_text(annotations)
 
 
 BRAT = (
@@ -47,6 +47,22 @@ def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) ->
     assert guess(str(tmp_path), open_task("ner").formulation).kind == "ner"
     assert open_task("ner").splits(str(tmp_path)) == (("train",) if folder == "train" else ("train", "dev"))
     assert "1 events, attributes and notes skipped; 1 relations" in capfd.readouterr().err
+
+
+def test_entities_of_a_shared_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The .a1 has the entities, the .a2 events with their triggers, and relations; a test split may have no .a2."""
+    *entity_lines, relation, _ = BRAT.splitlines()
+    entities = "\n".join(entity_lines)
+    write_brat(tmp_path / "training", entities, suffix=".a1")
+    write_brat(tmp_path / "training", entities, name="doc2", suffix=".a1")
+    write_brat(tmp_path / "training", f"*\tEquiv T1 T2\nT3\tCure 5 7\tin\n{relation}\nE1\tCure:T3\n", suffix=".a2")
+    write_brat(tmp_path / "test", entities, suffix=".a1")
+    (tmp_path / "test" / "doc1.txt").write_text(TEXT.replace(" in ", " vs "))
+    assert tags_of(tmp_path) == TAGS * 2
+    assert open_task("ner").splits(str(tmp_path)) == ("train", "test")
+    assert "2 documents; 4 annotations; 1 relations" in capfd.readouterr().err
+    pairs = open_task("relation").read(str(tmp_path), ("train",)).splits["train"]
+    assert [each.gold for each in pairs] == ["Treats", "no-relation"]
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
@@ -89,7 +105,7 @@ def test_a_text_of_brat_without_annotations_is_counted(tmp_path: Path, capsys: p
     write_brat(tmp_path / "train", "", name="doc2")
     (tmp_path / "train" / "doc2.ann").unlink()
     tags_of(tmp_path)
-    assert "1 documents; 2 annotations; 1 texts without an .ann skipped" in capsys.readouterr().err
+    assert "1 documents; 2 annotations; 1 texts without an .ann or .a1 skipped" in capsys.readouterr().err
 
 
 SPANS: dict[str, list[Any]] = {

@@ -1,4 +1,7 @@
-"""Read brat standoff (Stenetorp et al. 2012): a folder with a .txt of each document, and its annotations as .ann."""
+"""Read brat standoff (Stenetorp et al. 2012) and that of the BioNLP shared tasks: a .txt of each document, and files.
+
+brat has the annotations as .ann, a shared task its entities as .a1, and as .a2 what is to be found: events, relations.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +16,7 @@ from biosqueeze.data.annotations.annotated import (
     linked_relations,
 )
 from biosqueeze.data.lines import numbered_lines, read_document
+from biosqueeze.data.records.splits import STANDOFF_SUFFIXES
 from biosqueeze.errors import SqueezeError
 
 _RELATION = re.compile(r"R\d+\t(\S+) \S+?:(\S+) \S+?:(\S+)\s*")
@@ -20,42 +24,55 @@ _ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*
 
 
 def is_brat(folder: Path) -> bool:
-    """Return whether a folder holds .ann files, at any depth."""
-    return any(folder.rglob("*.ann"))
+    """Return whether a folder holds .ann or .a1 files, at any depth."""
+    return any(_standoff_files(folder))
 
 
 def read_brat(folder: Path) -> Iterator[Document]:
     """Stream the documents below a folder in the order of their paths, and log their number at the end.
 
-    Of an annotation in several pieces the span is from the first character to the last. Events, attributes and notes,
-    and texts without an .ann, are counted and skipped.
+    Of an annotation in several pieces the span is from the first character to the last. Of an .a2 only relations are
+    read. Events, attributes and notes, and texts without annotations, are counted and skipped.
 
     Raises:
-        SqueezeError: an .ann has no .txt, or an annotation does not agree with the text.
+        SqueezeError: annotations have no .txt, or do not agree with the text.
     """
     counts = DocumentCounts(str(folder))
-    names = {suffix: {path.with_suffix("") for path in folder.rglob(f"*{suffix}")} for suffix in (".txt", ".ann")}
-    if left_out := names[".txt"] - names[".ann"]:
-        counts.counts["texts without an .ann skipped"] = len(left_out)
-    for path in sorted(folder.rglob("*.ann")):
+    files = sorted(_standoff_files(folder))
+    texts = {path.with_suffix("") for path in folder.rglob("*.txt")}
+    if left_out := texts - {path.with_suffix("") for path in files}:
+        counts.counts["texts without an .ann or .a1 skipped"] = len(left_out)
+    for path in files:
         document = _document(path, path.relative_to(folder).with_suffix("").as_posix(), counts)
         if counts.add(document):
             yield document
     counts.report()
 
 
+def _standoff_files(folder: Path) -> Iterator[Path]:
+    return (path for suffix in STANDOFF_SUFFIXES for path in folder.rglob(f"*{suffix}"))
+
+
 def _document(annotations: Path, name: str, counts: DocumentCounts) -> Document:
     text = annotations.with_suffix(".txt")
     if not text.is_file():
-        raise SqueezeError(f"{annotations} has no {text.name} beside it; brat writes both: copy the text there")
+        raise SqueezeError(f"{annotations} has no {text.name} beside it; they belong together: copy the text there")
     lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
     bare = Document(name, _counted_text(text, [line for _, line in lines]), (), str(annotations))
-    relations = {number: match for number, line in lines if (match := _RELATION.fullmatch(line))}
-    found = [_annotation(line, number, bare, counts) for number, line in lines if number not in relations]
+    found = [_annotation(line, number, bare, counts) for number, line in lines if not _RELATION.fullmatch(line)]
     annotated = tuple(annotation for annotation in found if annotation)
-    arguments = ((match[1], (match[2], match[3])) for match in relations.values())
+    relations = filter(
+        None, (_RELATION.fullmatch(line) for line in (*dict(lines).values(), *_to_be_found(annotations)))
+    )
+    arguments = ((match[1], (match[2], match[3])) for match in relations)
     linked = linked_relations(arguments, {each.id: each for each in annotated}, counts.counts)
     return replace(bare, annotations=annotated, relations=linked)
+
+
+def _to_be_found(annotations: Path) -> list[str]:
+    """Return the lines of the .a2 beside an .a1; a test split may have none."""
+    path = annotations.with_suffix(".a2")
+    return read_document(path) if annotations.suffix == ".a1" and path.is_file() else []
 
 
 def _counted_text(path: Path, annotations: Sequence[str]) -> str:

@@ -20,6 +20,8 @@ SUFFIXES = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 """Of records."""
 WORD_SUFFIXES = (".conll", ".iob", ".iob2", ".bio")
 """Of columns of words, beside .tsv and .txt."""
+STANDOFF_SUFFIXES = (".ann", ".a1")
+"""Of brat's annotations, and of the entities of the BioNLP shared tasks; the text is a .txt of the same name."""
 DATA_SUFFIXES = (*SUFFIXES, *WORD_SUFFIXES, ".pubtator", ".xml")
 # The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
@@ -59,9 +61,11 @@ def splits_named(directory: Path) -> tuple[str, ...]:
 
 
 def _holds_documents(directory: Path) -> bool:
-    """Return whether a directory has files of brat (.ann), or is named for a split and has documents at any depth."""
+    """Return whether a directory has standoff annotations, or is named for a split and has documents at any depth."""
     is_split = any(directory.name.lower() in names for names in SPELLINGS.values())
-    return any(directory.glob("*.ann")) or (is_split and any(any(directory.rglob(f"*{s}")) for s in (".ann", ".xml")))
+    if is_split and any(any(directory.rglob(f"*{suffix}")) for suffix in (*STANDOFF_SUFFIXES, ".xml")):
+        return True
+    return any(any(directory.glob(f"*{suffix}")) for suffix in STANDOFF_SUFFIXES)
 
 
 def split_folders(directory: Path, split: str) -> list[Path]:
