@@ -28,6 +28,7 @@ from biosqueeze.tasks.metrics.labels import score_label_sets
 from biosqueeze.tasks.readers import hoc as _hoc
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.readers.split_overlap import with_test_of
+from biosqueeze.tasks.readers.unnamed_columns import ID, are_classes
 from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
@@ -35,7 +36,7 @@ ROLES = _rows.Roles(
         "text": ("text", "sentence", "abstract", "document", "content"),
         "title": ("title",),
         "label": ("label", "labels", "class", "category", "gold_label", "target", "topics"),
-        "id": _rows.ID,
+        "id": ID,
         "pmid": ("pmid",),
     },
     frozenset({"title", "id", "pmid"}),
@@ -74,7 +75,7 @@ class Kind(SequenceKind):
         rows = _rows.first_rows(sample, ROLES, self.formulation.column)
         style = _label_style(rows, self.scheme)
         golds = [_example(row, style).gold for row in rows]
-        return 0.4 if _rows.are_classes(golds) else 0.0
+        return 0.4 if are_classes(golds) else 0.0
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read splits: records with a text (or title and abstract) and a label, or BLURB's HoC.

@@ -17,14 +17,15 @@ from biosqueeze.tasks.readers import pubmedqa as _pubmedqa
 from biosqueeze.tasks.readers import rows as _rows
 from biosqueeze.tasks.readers import yes_no as _yesno
 from biosqueeze.tasks.readers.split_overlap import with_test
+from biosqueeze.tasks.readers.unnamed_columns import FIRST, ID, SECOND, are_classes
 from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
     {
-        "first": _rows.FIRST,
-        "second": _rows.SECOND,
+        "first": FIRST,
+        "second": SECOND,
         "label": ("gold_label", "label", "final_decision", "exact_answer", "answer", "class"),
-        "id": _rows.ID,
+        "id": ID,
     },
     frozenset({"id"}),
     {3: ("first", "second", "label"), 4: ("id", "first", "second", "label")},
@@ -46,7 +47,7 @@ class Kind(SequenceKind):
         if directory is not None and _is_mednli(directory):
             return 0.5
         rows = _rows.first_rows(sample, ROLES, self.formulation.column)
-        return 0.5 if _rows.are_classes([_example(row).gold for row in rows]) else 0.0
+        return 0.5 if are_classes([_example(row).gold for row in rows]) else 0.0
 
     def splits(self, source: str) -> tuple[str, ...]:
         """Return the splits that a source has; PubMedQA's files have all of them, under other names."""

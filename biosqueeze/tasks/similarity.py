@@ -18,14 +18,15 @@ from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.sequences import Floats, SequenceWindow, TextExample, encode_sequences, side_by_side
 from biosqueeze.tasks.metrics.labels import pearson, spearman
 from biosqueeze.tasks.readers import rows as _rows
+from biosqueeze.tasks.readers.unnamed_columns import FIRST, ID, SECOND
 from biosqueeze.tasks.sequence_kind import SequenceKind
 
 ROLES = _rows.Roles(
     {
-        "first": _rows.FIRST,
-        "second": _rows.SECOND,
+        "first": FIRST,
+        "second": SECOND,
         "label": ("score", "similarity", "label", "gold"),
-        "id": _rows.ID,
+        "id": ID,
     },
     frozenset({"id"}),
     {3: ("first", "second", "label"), 4: ("id", "first", "second", "label")},

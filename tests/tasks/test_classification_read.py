@@ -140,3 +140,20 @@ def test_a_carriage_return_within_a_cell_is_read_and_guessed(tmp_path: Path) -> 
     data = write(tmp_path, "tsv", train="text\tlabel\n" + rows)
     assert len(read(data, ("train",)).splits["train"]) == 8
     assert guess(str(data), Formulation()).kind == "classification"
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        (
+            "condition_label\tmedical_abstract\n",
+            "looks like a header.*--column label=condition_label",
+        ),
+        ("", "column 1 has recurring values where a text.*--column label=1 --column text=2"),
+    ],
+)
+def test_labels_before_texts_without_known_names(tmp_path, first, message):
+    rows = "".join(f"{number % 3 + 1}\tThe text of example {number}.\n" for number in range(12))
+    (tmp_path / "train.tsv").write_text(first + rows)
+    with pytest.raises(SqueezeError, match=message):
+        open_task("classification").read(str(tmp_path), ("train",))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.data.records.sample import SourceSample, take_sample
+from biosqueeze.data.records.sample import take_sample
 from biosqueeze.errors import SqueezeError
 from biosqueeze.tasks import Dataset, Formulation, open_task
 from biosqueeze.tasks.sniffing import Guess, guess, read_available
@@ -133,7 +133,8 @@ def test_a_long_first_record_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", "[", "[]", "{", '{"a"', '[{"a": 1}, {"b', "5", "nonsense"])
 def test_incomplete_json_has_no_more_records(text: str, tmp_path: Path) -> None:
-    sample = SourceSample(str(tmp_path), tmp_path / "train.json", text)
+    (tmp_path / "train.json").write_text(text)
+    sample = take_sample(str(tmp_path))
     assert [dict(record.values) for record in sample.records()] == ([{"a": 1}] if '"b' in text else [])
 
 

@@ -14,11 +14,12 @@ from biosqueeze.data.records import hub
 from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.splits import (
     DATA_SUFFIXES,
-    SPELLINGS,
     SPLITS,
     SUFFIXES,
     has_split_word,
     open_directory,
+    split_files,
+    split_folders,
     splits_named,
     splits_within,
 )
@@ -56,8 +57,8 @@ class SourceSample:
 
     @property
     def is_named_as_split(self) -> bool:
-        """Whether the sampled file is named after a split alone: train.tsv, and not train-v1.1.json."""
-        return self.path is not None and any(self.path.name.split(".")[0] in names for names in SPELLINGS.values())
+        """Whether the sampled file is found as a split by its name or folder: train.tsv, and not NCBItrainset.txt."""
+        return self.directory is not None and self.path == _first_split(self.directory)
 
     def records(self, header: Sequence[str] = ()) -> list[DataRecord]:
         """Return the first records as `tables.read_records` would; [] for files that it does not read.
@@ -117,14 +118,19 @@ def available_splits(source: str) -> tuple[str, ...]:
         return SPLITS
     if hub.is_hub_or_saved(source):
         return splits_of(source) or SPLITS
-    return splits_named(open_directory(source)) or SPLITS
+    directory = open_directory(source)
+    named = splits_named(directory)
+    return tuple(s for s in SPLITS if s in named or split_files(directory, s, DATA_SUFFIXES)) or SPLITS
 
 
 def file_problems(directory: Path) -> str:
     """Return why no file of a directory is read as a split of a data set, for messages; "" if it is empty."""
     problems = []
+    of_splits = [folder.name for split in SPLITS for folder in split_folders(directory, split)]
     folders = [path.name for path in sorted(directory.iterdir()) if path.is_dir()][:_MOST_FILES]
-    if folders:
+    if of_splits:
+        problems.append(f"{' and '.join(of_splits)} hold no annotated documents, and several files each: join them")
+    elif folders:
         problems.append(f"it holds the folders {', '.join(folders)}: name one, such as {directory / folders[0]}")
     for path in sorted(path for path in directory.iterdir() if path.is_file())[:_MOST_FILES]:
         if data_suffix(path) not in DATA_SUFFIXES:
@@ -135,10 +141,12 @@ def file_problems(directory: Path) -> str:
 
 
 def _sampled_file(directory: Path) -> Path | None:
-    """Return the file of the first split, by its exact name if there is one."""
+    """Return the file of the first split, or else the first file that mentions one in its name."""
+    if first := _first_split(directory):
+        return first
     files = [path for path in sorted(directory.iterdir()) if path.is_file() and data_suffix(path) in DATA_SUFFIXES]
     files.sort(key=lambda path: DATA_SUFFIXES.index(data_suffix(path)))
-    for matches in (_is_named, has_split_word, _is_within):
+    for matches in (has_split_word, _is_within):
         for split in SPLITS:
             for path in files:
                 if matches(path.name, split):
@@ -146,8 +154,8 @@ def _sampled_file(directory: Path) -> Path | None:
     return next((path for path in files if _GOLDEN in path.name.lower()), None)
 
 
-def _is_named(name: str, split: str) -> bool:
-    return name.split(".")[0] in SPELLINGS[split]
+def _first_split(directory: Path) -> Path | None:
+    return next((files[0] for split in SPLITS if (files := split_files(directory, split, DATA_SUFFIXES))), None)
 
 
 def _is_within(name: str, split: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from biosqueeze.data.lines import data_suffix
+from biosqueeze.data.lines import data_suffix, is_beside_data
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import warn_once
 from biosqueeze.registry import closest
@@ -26,6 +26,8 @@ DATA_SUFFIXES = (*SUFFIXES, *WORD_SUFFIXES, ".pubtator", ".xml")
 # The shortest beginnings of these spellings, which recognise a split in a longer name (BioASQ-train-7b, developset).
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}
+_SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join(stem for stems in _STEMS.values() for stem in stems)})[a-z]*")
+_NUMBERED = re.compile(rf"{_SPLIT_WORD.pattern}[-_. ]?\d")  # a part of a split, as train_0.tsv
 
 
 def check_splits(splits: Iterable[str]) -> None:
@@ -98,19 +100,58 @@ def files_named_as_splits(directory: Path) -> list[Path]:
 
 
 def find_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path | None:
-    """Return the file of a split, or None; warn if several files match.
+    """Return the file of a split, the first of `split_files`, or None; warn if there are several."""
+    matches = split_files(directory, split, suffixes)
+    if len(matches) > 1:
+        others = ", ".join(path.name for path in matches[1:])
+        message = f"{matches[0].name} is read as {split}; {others} would match too, and is not read"
+        warn_once(directory, f"{directory}: {message}")
+    return matches[0] if matches else None
+
+
+def split_files(directory: Path, split: str, suffixes: Sequence[str]) -> list[Path]:
+    """Return the files that may be a split: those of the first of three rules that finds any.
+
+    1. The name is usual, as train.tsv.
+    2. The file is the only one in a folder with a usual name, as train/corpus.tsv.
+    3. No file or folder has a usual name, and all files that mention a split have the same name but for that word, as
+       mtl_train.csv and mtl_test.csv.
 
     Args:
         directory: where to search.
         split: one of train, dev and test.
         suffixes: such as .tsv, in order of preference; each also matches with .gz appended.
     """
-    matches = [directory / name for name in _file_names(split, suffixes) if (directory / name).is_file()]
-    if len(matches) > 1:
-        others = ", ".join(path.name for path in matches[1:])
-        message = f"{matches[0].name} is read as {split}; {others} would match too, and is not read"
-        warn_once(directory, f"{directory}: {message}")
-    return matches[0] if matches else None
+    usual = _usual_files(directory, split, suffixes)
+    return usual or _only_files(directory, split, suffixes) or _named_alike(directory, suffixes).get(split, [])
+
+
+def _usual_files(directory: Path, split: str, suffixes: Sequence[str]) -> list[Path]:
+    return [directory / name for name in _file_names(split, suffixes) if (directory / name).is_file()]
+
+
+def _only_files(directory: Path, split: str, suffixes: Sequence[str]) -> list[Path]:
+    """Return the file of each folder of a split that holds no other, and no standoff annotations of it."""
+    held = [list(folder.iterdir()) for folder in split_folders(directory, split)]
+    files = [_files_of_data(paths, suffixes) for paths in held if not any(p.suffix in STANDOFF_SUFFIXES for p in paths)]
+    return [path for paths in files if len(paths) == 1 for path in paths]
+
+
+def _named_alike(directory: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the file of each split by the third rule of `split_files`; {} if their names differ in more."""
+    if any(split_folders(directory, split) or _usual_files(directory, split, suffixes) for split in SPLITS):
+        return {}
+    files = _files_of_data(directory.iterdir(), suffixes)
+    named = [(split, path) for path in files for split in SPLITS if has_split_word(path.name, split)]
+    are_alike = len({_SPLIT_WORD.sub("", path.name.lower()) for _, path in named}) == 1
+    are_single = len({split for split, _ in named}) == len({path for _, path in named}) == len(named)
+    are_whole = not any(_NUMBERED.search(path.name.lower()) for _, path in named)
+    return {split: [path] for split, path in named} if are_alike and are_single and are_whole else {}
+
+
+def _files_of_data(paths: Iterable[Path], suffixes: Sequence[str]) -> list[Path]:
+    known = {suffix.lower() for suffix in suffixes}
+    return [p for p in sorted(paths) if data_suffix(p) in known and p.is_file() and not is_beside_data(p)]
 
 
 def require_split(directory: Path, split: str, suffixes: Sequence[str]) -> Path:

@@ -1,6 +1,6 @@
 """Read records as labelled texts and pairs of texts, and check them before anything is trained."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,20 +14,10 @@ from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.entities import Relation
 from biosqueeze.tasks.encoding.sequences import TextExample
-from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE, is_tag
 from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
+from biosqueeze.tasks.readers.unnamed_columns import check_unnamed_columns
 
-FIRST = ("sentence1", "premise", "question", "text_a", "text1", "text_1", "sent1", "query")
-SECOND = ("sentence2", "hypothesis", "context", "contexts", "text_b", "text2", "text_2", "sent2", "passage")
-ID = ("id", "pair_id", "pairid", "guid", "idx")
-# Of columns that some kind of task reads, or that are common in published tables.
-_COMMON_NAMES = {
-    *("text", "sentence", "title", "abstract", "document", "label", "labels", "class", "category", "target"),
-    *("token", "tokens", "word", "words", "tag", "tags", "pos", "index", *FIRST, *SECOND, *ID),
-}
 _NO_LABELS = ("", "-1", "-1.0")  # of a hidden test split; the numbers are those of `datasets`
-_COMPARED_ROWS = 20  # with a first one that may be a header
-_FEW_CLASSES = 5  # may all be different in the first records
 _LONGEST_NUMBER = 1000  # digits; Python converts no more than some thousands
 
 Splits = Mapping[str, Sequence[TextExample]]
@@ -85,46 +75,9 @@ class Roles:
                 f"{first.where}: {width} columns without a header, but {expected} were expected; "
                 "add a line with column names at the top, or name the columns with --column ROLE=NUMBER"
             )
-        _check_no_header(records, self.places[width])
+        check_unnamed_columns(records, self.places[width])
         known = {role: (str(position),) for position, role in enumerate(self.places[width], start=1)}
         return Columns({role: known.get(role, ()) for role in self.known}, {}, columns.optional)
-
-
-def _check_no_header(records: Sequence[DataRecord], places: Sequence[str]) -> None:
-    """Recognise a header of other roles: a common name of a column, or single words above whole texts.
-
-    Raises:
-        SqueezeError: the first record is one.
-    """
-    texts = [str(position) for position, role in enumerate(places, start=1) if role not in ("label", "id")]
-    first, below = records[0].values, records[1 : 1 + _COMPARED_ROWS]
-    names = [str(value).strip() for value in first.values()]
-    unlike_label = (name.casefold() for name, role in zip(names, places, strict=True) if role != "label")
-    if _COMMON_NAMES.isdisjoint(unlike_label):
-        if any(_has_words(first[column]) for column in texts) or _has_label(records, places):
-            return
-        if 2 * sum(all(_has_words(row.values[column]) for column in texts) for row in below) <= len(below):
-            return
-    if any(name[:1] == name[-1:] == '"' for name in names):
-        advice = "save the table as .csv: in a .tsv, quotes are text"
-    else:
-        choices = (f"--column {role}={name}" for role, name in zip(places, names, strict=True))
-        numbers = " ".join(f"--column {role}={position}" for position, role in enumerate(places, start=1))
-        advice = f"name the columns: {' '.join(choices)}; if it is an example: {numbers}"
-    raise SqueezeError(
-        f"{records[0].where}: {', '.join(map(repr, names))} looks like a header with unknown names; {advice}"
-    )
-
-
-def _has_label(records: Sequence[DataRecord], places: Sequence[str]) -> bool:
-    """Return whether the first record has a label of the others, or a number."""
-    column = str(places.index("label") + 1)
-    label, *others = (str(record.values[column]).strip() for record in records)
-    return label in others or label.replace(".", "", 1).isdecimal()
-
-
-def _has_words(value: Any) -> bool:
-    return len(str(value).split()) > 1
 
 
 def first_rows(sample: SourceSample, roles: Roles, column: Sequence[str]) -> list[RoleValues]:
@@ -136,13 +89,6 @@ def first_rows(sample: SourceSample, roles: Roles, column: Sequence[str]) -> lis
     columns = roles.columns(column)
     records = sample.records(columns.header)
     return roles.rows(records, columns) if records else []
-
-
-def are_classes(golds: Sequence[Hashable]) -> bool:
-    """Return whether the labels of the first records may be classes: they recur, and are no tags of words."""
-    names = set(golds)
-    are_tags = OUTSIDE in names and all(isinstance(name, str) and is_tag(name) for name in names)
-    return 0 < len(names) <= max(_FEW_CLASSES, len(golds) // 2) and not are_tags
 
 
 def read_rows(source: str, splits: Sequence[str], roles: Roles, column: Sequence[str]) -> dict[str, list[RoleValues]]:

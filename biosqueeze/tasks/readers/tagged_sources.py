@@ -103,7 +103,8 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     if sample.path is None:
         listed = () if is_hub(sample.source) else _tag_names(Path(sample.source).expanduser(), formulation)
         return _tags_of_records(sample.saved, formulation, listed)
-    kind = format_of_text(sample.path, sample.text) if splits_within(sample.path.name) else None
+    mentions_split = sample.is_named_as_split or splits_within(sample.path.name)
+    kind = format_of_text(sample.path, sample.text) if mentions_split else None
     if kind:
         rows = (line.split("\t") for _, line in sample.lines) if kind == "pubtator" else ()
         # Five columns are an annotation without a concept, or a relation, which has no offsets.

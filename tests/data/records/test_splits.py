@@ -36,7 +36,6 @@ def test_several_matches_warn_and_the_first_suffix_wins(tmp_path, capsys):
     [
         ((), ("looked for dev, devel, valid, validation, val, development with .tsv, .jsonl", "it holds nothing")),
         (("dev_0.tsv", "dev_1.tsv"), ("there is dev_0.tsv, dev_1.tsv", "rename or convert it")),
-        (("Devel.TSV",), ("there is Devel.TSV",)),
         (("blurb/devel.tsv",), ("there is blurb/devel.tsv", "name its directory")),
         (("1/train.tsv", "2/train.tsv"), ("2 folds", "name one of them")),
         (("a", "b", "c", "d", "e", "f"), ("it holds a, b, c, d, e and 1 more",)),
@@ -51,6 +50,40 @@ def test_a_missing_split_lists_the_existing_files(tmp_path, there, words):
     for word in (f"{tmp_path} has no dev split", *words):
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_alone_in_the_folder_of_its_split(tmp_path):
+    for name in ("Training/corpus.tsv", "Training/README.txt", "test/a.tsv", "test/b.tsv", "dev/a.tsv", "dev/a.ann"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_split(tmp_path, "train", TABLES) == tmp_path / "Training" / "corpus.tsv"
+    assert find_split(tmp_path, "test", TABLES) is find_split(tmp_path, "dev", TABLES) is None
+
+
+@pytest.mark.parametrize(
+    ("others", "are_alike"),
+    [
+        ((), True),
+        (("mtl_labels.tsv", "README_train.txt", "train.md"), True),
+        (("Mtl_Dev.tsv",), True),
+        (("mtl_train.jsonl",), False),
+        (("dev_predictions.tsv",), False),
+        (("mtl_train_dev.tsv",), False),
+        (("train.tsv",), False),
+        (("test/a.tsv",), False),
+    ],
+)
+def test_names_that_differ_in_the_split_alone(tmp_path, others, are_alike):
+    for name in ("mtl_train.tsv", "mtl_test.tsv", *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert (find_split(tmp_path, "train", TABLES) == tmp_path / "mtl_train.tsv") is are_alike
+
+
+@pytest.mark.parametrize("name", ["train_0.tsv", "test-00001-of-00002.tsv"])
+def test_a_numbered_part_is_no_split(tmp_path, name):
+    (tmp_path / name).touch()
+    assert find_split(tmp_path, name[:5].strip("_-"), TABLES) is None
 
 
 def test_folds_are_ordered_by_number(tmp_path):
