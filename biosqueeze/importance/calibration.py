@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -27,6 +29,7 @@ from biosqueeze.models.custom_heads.files import has_cosine, predicts_masked, sa
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.progress import CountedWarning, collect_warnings, warn
+from biosqueeze.tasks import Task, open_task
 
 Batch = Mapping[str, Tensor]
 _BATCH_SIZE = 8
@@ -107,15 +110,22 @@ def _task_features(
 ) -> Iterator[Features]:
     """Yield the windows of the training examples of the checkpoint's task, in random order."""
     _, task = task_of(checkpoint, request.task, "to calibrate")
-    examples = list(task.read(request.source, ("train",)).splits["train"])
-    Random(request.seed).shuffle(examples)
     length = sequence_length(checkpoint, None, tokenizer.model_max_length)
     seen: set[str] = set()
-    for start in range(0, len(examples), _CHUNK):
+    for part, _ in _training_examples(task, request):
         with collect_warnings() as warnings:
-            windows = task.encode(examples[start : start + _CHUNK], checkpoint.labels, tokenizer, length)
+            windows = task.encode(part, checkpoint.labels, tokenizer, length)
         _warn_once(warnings, seen)
         yield from (window.features for window in windows)
+
+
+def _training_examples(task: Task, request: CalibrationRequest) -> Iterator[tuple[Sequence[Any], tuple[str, ...]]]:
+    """Yield some examples at a time, in random order, and the labels of the data."""
+    data = task.read(request.source, ("train",))
+    examples = list(data.splits["train"])
+    Random(request.seed).shuffle(examples)
+    for start in range(0, len(examples), _CHUNK):
+        yield examples[start : start + _CHUNK], data.labels
 
 
 def _warn_once(warnings: Sequence[str | CountedWarning], seen: set[str]) -> None:
@@ -130,17 +140,28 @@ def _warn_once(warnings: Sequence[str | CountedWarning], seen: set[str]) -> None
 def _text_features(
     request: CalibrationRequest, checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[Features]:
-    """Yield lines of text, in random order; with masked tokens if the model has a head that predicts them."""
-    lines = _drawn(read_lines(request.source, request.field), request.seed)
+    """Yield text in random order; with masked tokens if the model has a head that predicts them."""
     length = min(request.max_length, tokenizer.model_max_length)
     mask = Masking.of(tokenizer) if predicts_masked(checkpoint) else None
     rng = np.random.default_rng(request.seed)
+    for ids in (_text_of_examples if request.text_of else _lines)(request, tokenizer, length):
+        inputs, labels = mask(ids, rng) if mask else (ids, None)
+        yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
+
+
+def _lines(request: CalibrationRequest, tokenizer: Any, length: int) -> Iterator[NDArray[np.int64]]:
+    lines = _drawn(read_lines(request.source, request.field), request.seed)
     while chunk := list(islice(lines, _CHUNK)):
-        encoded = tokenizer(chunk, truncation=True, max_length=length)
-        for row in encoded["input_ids"]:
-            ids = np.array(row, dtype=np.int64)
-            inputs, labels = mask(ids, rng) if mask else (ids, None)
-            yield {INPUT_IDS: inputs} | ({} if labels is None else {LABELS: labels})
+        for row in tokenizer(chunk, truncation=True, max_length=length)["input_ids"]:
+            yield np.array(row, dtype=np.int64)
+
+
+def _text_of_examples(request: CalibrationRequest, tokenizer: Any, length: int) -> Iterator[NDArray[np.int64]]:
+    task = open_task(str(request.text_of))
+    for part, labels in _training_examples(task, request):
+        with collect_warnings():  # long ones are cut like lines
+            windows = task.encode(part, labels, tokenizer, length)
+        yield from (np.asarray(window.features[INPUT_IDS], dtype=np.int64) for window in windows)
 
 
 def _drawn(lines: Iterator[str], seed: int) -> Iterator[str]:

@@ -70,19 +70,23 @@ class GuidedCut:
             UsageError: the importance does not score the layers of this family.
             SqueezeError: the shallower model differs from its reference.
         """
-        before, importance = self.cut.model, self.guide.importance
-        if isinstance(layers, int) and self.guide.tries_layers:
-            layers = choose_layers_after_repair(before, layers, self.calibration)
+        before = self.cut.model
+        if isinstance(layers, int):
+            layers = self._choose_layers(before, layers)
             note(f"keep layers {', '.join(map(str, layers))}")
-        elif isinstance(layers, int):
-            if importance is None:
-                raise ValueError("a number of layers needs an importance")
-            layers = choose_layers(before, layers, importance, self.calibration, self.scores)
-            self.cut.scores = self.scores
         self.cut.layers = layers
         self.cut.model, self.cut.differences["layers"] = keep_layers(before, layers)
         if self.guide.repairs:
             repair_depth(self.cut.model, before, layers, self._text())
+
+    def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
+        if self.guide.tries_layers:
+            return choose_layers_after_repair(model, count, self.calibration)
+        if self.guide.importance is None:
+            raise ValueError("a number of layers needs an importance")
+        layers = choose_layers(model, count, self.guide.importance, self.calibration, self.scores)
+        self.cut.scores = self.scores
+        return layers
 
     def narrow(self, widths: Widths) -> None:
         """Keep some widths.

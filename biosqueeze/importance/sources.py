@@ -11,8 +11,9 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
 from biosqueeze.models.custom_heads.files import is_fine_tuned, output_type_of, predicts_masked, task_head_in
-from biosqueeze.tasks import Formulation
+from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.sniffing import guess
+from biosqueeze.vocabularies.token_usage import may_be_labelled
 
 _CLASSIFIER = "sequence-classification"
 
@@ -25,6 +26,8 @@ class CalibrationRequest:
     """A task's data set, or a corpus."""
     task: str | None
     """The kind of task, where it is a labelled data set of the checkpoint's own task; None for text."""
+    text_of: str | None = None
+    """The kind of task of another labelled data set, of which only the text is read; None for a corpus."""
     output_type: OutputType
     """Of the checkpoint's head."""
     field: str
@@ -37,7 +40,7 @@ class CalibrationRequest:
     @property
     def summary(self) -> str:
         """Say what is read, for the plan."""
-        kind = "labelled examples" if self.task else "text"
+        kind = "labelled examples" if self.task else "text of the examples" if self.text_of else "text"
         return f"calibrate on at most {self.tokens:,} tokens of {kind} from {self.source}"
 
 
@@ -64,16 +67,37 @@ def _guessed(checkpoint: Checkpoint, source: str) -> str | None:
     return guessed.kind if guessed.is_certain and guessed.kind in kinds else None
 
 
-def check_source(checkpoint: Checkpoint, source: str) -> str | None:
-    """Return `task_of_data`; anything else must be a corpus.
+def check_source(checkpoint: Checkpoint, source: str) -> tuple[str | None, str | None]:
+    """Return `task_of_data`, and the kind of task of other labelled data; neither where it is a corpus.
 
     Raises:
-        SqueezeError: there is no such source, or it is neither.
+        SqueezeError: there is no such source, or it is none of these.
     """
-    task = task_of_data(checkpoint, source)
-    if task is None:
+    if task := task_of_data(checkpoint, source):
+        return task, None
+    problem = None
+    if may_be_labelled(source):
+        try:
+            return None, _labelled_kind(source)
+        except SqueezeError as error:
+            problem = error
+    try:
         corpus_files(source)
-    return task
+    except SqueezeError as error:
+        raise problem or error from error
+    return None, None
+
+
+def _labelled_kind(source: str) -> str:
+    """Return the kind of task of labelled data.
+
+    Raises:
+        SqueezeError: no kind reads them, or there are none to train on.
+    """
+    kind = guess(source, Formulation()).kind
+    if "train" not in open_task(kind).splits(source):
+        raise SqueezeError(f"{source} has no train split, which is what a cut is calibrated on; give other data")
+    return kind
 
 
 def fine_tuning_data(checkpoint: Checkpoint) -> str | None:
@@ -102,7 +126,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
             "text file or the directory of its task"
         )
     try:
-        task = check_source(checkpoint, source)
+        task, text_of = check_source(checkpoint, source)
     except SqueezeError as error:
         if options.calibration:
             raise
@@ -113,6 +137,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
     return CalibrationRequest(
         source=source,
         task=task,
+        text_of=text_of,
         output_type=output_type_of(checkpoint),
         field=options.field,
         tokens=options.calibration_tokens,

@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.errors import UsageError
-from biosqueeze.models.cuts.gradual import next_size
+from biosqueeze.models.cuts.gradual import check_steps, next_size, next_widths
+from biosqueeze.models.cuts.width import Widths
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, renames_to
@@ -107,6 +109,22 @@ def test_every_step_cuts_where_there_is_enough(steps: int, target: int, more: in
     assert target < now
 
 
+@given(heads=st.integers(2, 16), refused=st.integers(1, 16), data=st.data())
+def test_every_step_cuts_heads_of_an_electra(heads: int, refused: int, data: st.DataObject) -> None:
+    target = data.draw(st.integers(1, heads - 1).filter(lambda size: size != refused), "target")
+    possible = [size for size in range(target, heads) if size != refused]
+    steps = data.draw(st.integers(1, len(possible)), "steps")
+    config = transformers.ElectraConfig(hidden_size=heads * 8, num_attention_heads=heads, embedding_size=refused * 8)
+    with pytest.raises(UsageError, match=f"give --steps-of {len(possible)}"):
+        check_steps(config, None, Widths(heads=target), len(possible) + 1)
+    for left in range(steps, 0, -1):
+        check_steps(config, None, Widths(heads=target), left)
+        kept = next_widths(config, Widths(heads=target), left).heads
+        assert kept in possible and kept < config.num_attention_heads
+        config.num_attention_heads, config.hidden_size = kept, kept * 8
+    assert kept == target
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -118,6 +136,8 @@ def test_every_step_cuts_where_there_is_enough(steps: int, target: int, more: in
         (("--layers", 4, "--steps-of", 3), "nothing would be cut"),
         (("--layers", 2, "--heads", 2, "--steps-of", 3), "give --steps-of 2"),
         (("--layers", 9, "--steps-of", 2), "--layers 9 of 4 cannot be kept"),
+        (("--layers", 0, "--steps-of", 2), "--layers 0 of 4 cannot be kept"),
+        (("--layers", "²", "--steps-of", 2), "is neither a number"),
         (("--layers", 2, "--steps-of", 0), "--steps-of"),
     ],
 )

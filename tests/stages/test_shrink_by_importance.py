@@ -48,8 +48,10 @@ def test_width_by_data_is_repaired_and_stock(shell, ner):
 
 def test_layers_and_width_at_once(shell, ner):
     cut = ("--layers", "2", "--ffn", "32", "--importance", "taylor", *NER, "--repair", "none")
-    facts = json.loads(shell("shrink", ner, *cut, "--out", "small", "--json").out)
+    result = shell("shrink", ner, *cut, "--out", "small", "--json")
+    facts = json.loads(result.out)
     assert len(facts["layers"]) == 2 and not facts["repaired"]
+    assert f"keep layers {facts['layers'][0]}, {facts['layers'][1]}" in result.err.splitlines()
     saved = load_scores(open_checkpoint("small"))
     assert saved.layers == tuple(facts["layers"]) == open_checkpoint("small").manifest.history[-1].layers
     assert saved.scores.heads.shape == (2, 4) and saved.scores.layers.shape == (4,)
@@ -215,7 +217,47 @@ def test_a_plan_refuses_data_that_the_run_cannot_read(shell, ner):
     Path("tables", "train.parquet").write_bytes(b"PAR1")
     for extra in ((), ("--dry-run",)):
         result = shell("shrink", ner, "--width", "0.5", "--calibration", "tables", *extra)
-        assert result.code == 1 and "tables holds no .txt or .jsonl file" in result.err
+        assert result.code == 1 and "train.parquet cannot be read as Parquet" in result.err
+
+
+def test_labelled_data_of_another_task_are_read_as_text(shell, ner, pico_bert):
+    words = list(pico.words()[:8])
+    Path("columns").mkdir()
+    rows = [f"{word}\t{'O' if number else 'B-X'}\n" for number, word in enumerate(words)]
+    Path("columns", "train.txt").write_text("".join(rows) + "\n")
+    cut = ("--ffn", "32", "--calibration", "columns", "--calibration-tokens", "10", "--out", "small")
+    assert "10 tokens of text of the examples from columns" in shell("shrink", pico_bert, *cut, "--dry-run").err
+    result = shell("shrink", pico_bert, *cut, "--json")
+    facts = json.loads(result.out)
+    assert facts["importance"] == "fisher" and facts["repaired"]
+    tokenizer = pico.shared_tokenizer()
+    assert facts["tokens"] == len(tokenizer(words, is_split_into_words=True)["input_ids"])  # one sentence, no tags
+    Path("classes").mkdir()
+    Path("classes", "train.tsv").write_text("text\tlabel\n" + "".join(f"{w} and\t{w == words[0]}\n" for w in words))
+    result = shell("shrink", ner, "--ffn", "32", "--calibration", "classes", "--out", "other", "--json")
+    assert "classes has no labels for" in result.err and json.loads(result.out)["importance"] == "wanda"
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "message"),
+    [
+        ("train.tsv", "text\tlabel\na b\tyes\nc d\t\n", "train.tsv:3: no label"),
+        ("dev.tsv", "a\tO\nb\tB-Disease\n\n", "data has no train split"),
+    ],
+)
+def test_why_labelled_data_cannot_be_read_is_said(shell, ner, file, rows, message):
+    Path("data").mkdir()
+    Path("data", file).write_text(rows)
+    result = shell("shrink", ner, "--ffn", "32", "--calibration", "data", "--out", "small")
+    assert result.code == 1 and message in result.err and not Path("small").exists()
+
+
+def test_text_in_files_named_as_splits_is_a_corpus(shell, pico_bert):
+    Path("corpus").mkdir()
+    for split in ("train", "dev"):
+        pico.write_sentences(Path("corpus", f"{split}.txt"), 30, seed=len(split))
+    cut = ("--ffn", "32", "--calibration", "corpus", "--out", "small", "--dry-run")
+    assert "tokens of text from corpus" in shell("shrink", pico_bert, *cut).err
 
 
 def test_long_examples_are_reported_once(shell, tmp_path):
@@ -264,9 +306,10 @@ def test_a_gradual_cut_avoids_the_size_of_the_embeddings(shell, tmp_path):
     source = pico.save("electra", tmp_path / "electra")
     config = open_checkpoint(str(source)).config
     assert config["embedding_size"] == config["hidden_size"] // 2  # two heads, which half of the way would keep
-    result = shell("shrink", source, "--heads", "1", "--steps-of", "2", "--out", "small")
-    assert result.code == 0, result.err
-    assert open_checkpoint("small").config["hidden_size"] == 8
+    for start, left, hidden in ((source, 2, 24), ("step-2", 1, 8)):
+        result = shell("shrink", start, "--heads", "1", "--steps-of", left, "--out", f"step-{left}")
+        assert result.code == 0, result.err
+        assert open_checkpoint(f"step-{left}").config["hidden_size"] == hidden
 
 
 def test_text_without_labels_chooses_by_what_needs_none(shell, ner):

@@ -82,7 +82,7 @@ def _listed(numbers: Sequence[int], total: int) -> tuple[int, ...]:
         raise UsageError(f"--layers: there is no layer {outside[0]}; the model has layers 0 to {total - 1}")
     ascending = sorted(set(numbers))
     if list(numbers) != ascending:
-        expected = ",".join(map(str, ascending))
+        expected = ",".join(map(str, ascending)) + ("," if len(ascending) == 1 else "")
         raise UsageError(f"--layers must list each layer once, in ascending order; did you mean {expected}?")
     return tuple(numbers)
 

@@ -1,5 +1,6 @@
 """Cut in several steps with a training after each: the sizes on the way. Torch-free to import."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,10 +43,13 @@ def next_layers(config: Any, layers: str | None, steps: int | None) -> str | Non
     """Return --layers for the first of some steps.
 
     Raises:
-        UsageError: the layers are not given as a number.
+        UsageError: the layers are not given as a number, or so many cannot be kept.
     """
+    from biosqueeze.models.cuts.depth import choose_layers_of
+
     if layers is None or steps is None or steps == 1:
         return layers
+    choose_layers_of(config, layers)
     if not layers.strip().isdigit():
         raise UsageError(
             f"--steps-of {steps} needs a number of layers, and not --layers {layers}; give how many remain"
@@ -68,9 +72,12 @@ def check_steps(config: Any, layers: str | None, target: "Widths", steps: int | 
     if steps is None or steps == 1:
         return
     neurons, heads, size, group = _sizes_of(config)
-    pairs = [(neurons, target.ffn), (heads // group, target.heads and target.heads // group), (size, target.head_size)]
-    pairs += [(config.num_hidden_layers, int(layers))] if layers else []
-    most = max(now - (end or now) for now, end in pairs)
+    most = max(
+        neurons - (target.ffn or neurons),
+        len(_smaller(config, heads, target.heads, group, size)),
+        len(_smaller(config, size, target.head_size, 1, heads)),
+        config.num_hidden_layers - int(layers) if layers else 0,
+    )
     if 1 <= most < steps:
         raise UsageError(
             f"--steps-of {steps} is more than the {most} layers, heads or neurons to cut, so some steps would cut "
@@ -88,19 +95,36 @@ def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
     ffn = target.ffn and next_size(neurons, target.ffn, steps, kernel_multiple(target.ffn))
     kept = target.heads and group * next_size(heads // group, target.heads // group, steps)
     narrow = target.head_size and next_size(size, target.head_size, steps)
-    while (kept or heads) * (narrow or size) == unprojected_hidden(config):
-        if kept and target.heads and kept > target.heads:
-            kept -= group
-        elif narrow and target.head_size and narrow > target.head_size:
-            narrow -= 1
-        else:
-            break  # the target itself is refused
+    if (kept or heads) * (narrow or size) == unprojected_hidden(config):
+        if kept and kept != target.heads:
+            kept = _nearest(_smaller(config, heads, target.heads, group, narrow or size), kept, steps)
+        elif narrow and narrow != target.head_size:
+            narrow = _nearest(_smaller(config, size, target.head_size, 1, kept or heads), narrow, steps)
     return replace(
         target,
         ffn=None if ffn == neurons else ffn,
         heads=None if kept == heads else kept,
         head_size=None if narrow == size else narrow,
     )
+
+
+def _smaller(config: Any, now: int, target: int | None, multiple: int, other: int) -> list[int]:
+    """Return the sizes from the target up to the present one, without that at which an ELECTRA loses its projection.
+
+    Args:
+        config: of the model.
+        now: the number of heads, or their size.
+        target: in the end; None where it stays.
+        multiple: of which sizes are possible.
+        other: the size of the heads, or their number.
+    """
+    sizes = range(target, now, multiple) if target is not None else ()
+    return [size for size in sizes if size * other != unprojected_hidden(config)]
+
+
+def _nearest(sizes: Sequence[int], wanted: int, steps: int) -> int:
+    """Return the nearest of some ascending sizes that leaves one of them for each of the later steps."""
+    return min(sizes[min(steps, len(sizes)) - 1 :], key=lambda size: (abs(size - wanted), size))
 
 
 def _sizes_of(config: Any) -> tuple[int, int, int, int]:
