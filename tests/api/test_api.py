@@ -165,6 +165,14 @@ def test_errors_are_raised(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == ""
 
 
+def test_several_processes_are_refused(pico_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(UsageError, match=r"^`shrink` runs in one process, and 2 were started"):
+            biosqueeze.shrink(pico_bert, layers=2, out="small")
+
+
 def test_nothing_of_the_process_changes(pico_bert: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def settings() -> tuple[object, ...]:
         return dict(os.environ), list(warnings.filters), logging.root.manager.disable, sys.stdout, Path.cwd()
