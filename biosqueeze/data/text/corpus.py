@@ -22,6 +22,7 @@ DEMO = "demo:text"
 MANIFEST = "corpus.json"
 """The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
 _SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
+_UNFINISHED = ".partial"
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
 _NEVER_TEXT = {
@@ -161,7 +162,8 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files below a directory in sorted order: of a built corpus its shards to train on, no hidden ones.
 
-    Links to directories, which may lead back, are not followed, but logged.
+    An output that is being written (OUT.partial), or whose writing was interrupted, is left out: it may be in the
+    directory that it is made of. Links to directories, which may lead back, are not followed, but logged.
 
     Raises:
         SqueezeError: the manifest of a corpus is damaged, or a shard is missing.
@@ -170,7 +172,7 @@ def files_below(directory: Path) -> list[Path]:
     for name, folders, names in os.walk(directory):
         folder = Path(name)
         is_built = _is_built(folder)
-        folders[:] = [] if is_built else [each for each in folders if not each.startswith(".")]
+        folders[:] = [each for each in folders if not (is_built or each.startswith(".") or each.endswith(_UNFINISHED))]
         if is_built:
             files += _shards_of(folder, "train")
             if held_out := _shards_of(folder, "held-out"):
