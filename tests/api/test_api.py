@@ -126,6 +126,11 @@ def test_lists_in_a_dict_are_the_values_of_a_grid() -> None:
     assert options.grid == ("lr=0.0001,0.0003", "steps=9")
 
 
+def test_parts_of_an_article_may_be_a_list() -> None:
+    options = options_of(registry.load("stages", "corpus"), {"inputs": "a.xml", "keep": ["title", "abstract"]})
+    assert (options.inputs, options.keep) == (("a.xml",), "title,abstract")
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     arguments = ARGUMENTS | {"seed": np.int64(3), "lr": np.float32(0.5)}
     options = options_of(registry.load("stages", "finetune"), arguments)

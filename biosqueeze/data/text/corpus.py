@@ -281,20 +281,25 @@ def read_documents(
 def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     if data_suffix(path) in _JSONL:
         return ([line] for line in lines if line)
-    # In a shard a blank line follows each document, even a single one.
-    if _SHARD.fullmatch(path.name) and any((folder / MANIFEST).is_file() for folder in path.parents[:2]):
-        return _blocks(lines)
-    return divide_into_documents(lines)
+    return divide_into_documents(lines, in_blocks=is_shard(path))
 
 
-def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
+def is_shard(path: Path) -> bool:
+    """Return whether a file is a shard of a built corpus: a blank line follows each document, even a single one."""
+    return _SHARD.fullmatch(path.name) is not None and any((folder / MANIFEST).is_file() for folder in path.parents[:2])
+
+
+def divide_into_documents(lines: Iterator[str], *, in_blocks: bool = False) -> Iterator[list[str]]:
     """Divide a file at its blank lines if its beginning has any between others, else after each line.
 
     A pipe is read only once.
 
     Args:
         lines: without outer white space.
+        in_blocks: whether blank lines divide it, however it begins.
     """
+    if in_blocks:
+        return _blocks(lines)
     beginning, size = [], 0
     for line in lines:
         beginning.append(line)
