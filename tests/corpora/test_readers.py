@@ -213,7 +213,7 @@ def test_damaged_files_are_explained(tmp_path: Path, name: str) -> None:
 
 
 EXPLAINED = {
-    "a.xml": (b'{"error":"API rate limit exceeded"}', 'it is no XML, but begins with \'{"error":'),
+    "a.xml": (b'{"error":"API rate limit exceeded"}', 'it is no XML in UTF-8, but begins with \'{"error":'),
     "a.xml.bz2": (bz2.compress(b"<PubmedArticleSet/>"), "only .gz is read; unpack it first: bzip2 -dc a.xml.bz2"),
     "lines.json": (b'{"text": "a"}\n{"text": "b"}\n', "let its name end in .jsonl"),
     "field.jsonl": (b'{"other": "a", "note": "b"}', "no field 'text', but other, note; name"),
