@@ -46,7 +46,7 @@ def corpus(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     resume: bool = False,
-    keep: str = "title,abstract,body",
+    keep: str | float | Sequence[str] | Sequence[float] = "title,abstract,body",
     field: str = "text",
     min_words: int = 1,
     max_words: int | None = None,

@@ -23,6 +23,7 @@ from biosqueeze.cli.summary import print_summary
 from biosqueeze.options import Argument, Hidden, OptionField, StageOptions, Syntax, option_fields
 from biosqueeze.options.values import joined
 from biosqueeze.suggestions import suggest
+from biosqueeze.system import processes
 
 __all__ = ["STAGES", "Result", "stage_function"]
 
@@ -41,6 +42,8 @@ def stage_function(name: str) -> Callable[..., Result]:
     def function(*positional: Any, **keywords: Any) -> Result:
         arguments = _bound(name, signature, positional, keywords)
         is_quiet = bool(arguments.pop("quiet", False))
+        if not stage.Options.SEVERAL_PROCESSES:
+            processes.check_alone(name)
         return _run(stage, options_of(stage, arguments), is_quiet)
 
     function.__name__ = function.__qualname__ = name

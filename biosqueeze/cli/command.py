@@ -80,7 +80,7 @@ def _run_stage(name: str, stage: ModuleType) -> None:
     set_up_process(context.params)
     warn_of_unknown_variables(name, context.command)
     if not stage.Options.SEVERAL_PROCESSES:
-        refuse_several_processes(name)
+        processes.check_alone(name)
     with clean_stdout() as stdout:
         options = read_options(stage, context)
         started = time.monotonic()
@@ -100,19 +100,6 @@ def _run_stage(name: str, stage: ModuleType) -> None:
     else:
         # A command without --force adds to what is there.
         print_plan(name, result, replaces=not hasattr(options, "force"))
-
-
-def refuse_several_processes(name: str) -> None:
-    """Refuse to run in several processes.
-
-    Raises:
-        UsageError: several were started.
-    """
-    if processes.count() > 1:
-        raise UsageError(
-            f"`{name}` runs in one process, and {processes.count()} were started; start it without the launcher, which "
-            "is for distill and finetune"
-        )
 
 
 def _stream(lines: Generator[str, None, None], stdout: int, *, as_json: bool) -> None:

@@ -20,7 +20,6 @@ from biosqueeze.cli.command import (
     plan_as_dict,
     print_outcome,
     print_plan,
-    refuse_several_processes,
     set_up_process,
     stage_command,
     warn_of_unknown_variables,
@@ -39,6 +38,7 @@ from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
 from biosqueeze.hub_names import may_be_on_hub
 from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
+from biosqueeze.system import processes
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -286,7 +286,7 @@ def _run_recipe(
 ) -> None:
     set_up_process(flags)
     warn_of_unknown_variables("run", click.get_current_context().command)
-    refuse_several_processes("run")
+    processes.check_alone("run")
     path = find_recipe(recipe)
     steps = with_repeated_cuts(path, read_recipe(path, overrides, scale))
     name = f"{path.stem}-{scale}-run" if scale else f"{path.stem}-run"

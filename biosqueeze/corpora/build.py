@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import io
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -64,11 +65,15 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
 
     Raises:
         SqueezeError: nothing is left after the filters, or (strict) a file is damaged.
+        KeyboardInterrupt: Ctrl-C; what was read is kept.
     """
     corpus = request.partial_out / _CORPUS
     parts = _prepare(request)
     if not ((corpus / MANIFEST).is_file() and all(_is_read(part, request) for part in parts)):
-        _build(request, facts, corpus, parts)
+        try:
+            _build(request, facts, corpus, parts)
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt("what was read is kept; --resume goes on from there") from interrupt
     manifest = read_json(corpus / MANIFEST)
     publish_directory(corpus, request.out)
     discard(request)
@@ -86,7 +91,8 @@ def _build(request: CorpusRequest, facts: Mapping[str, Any], corpus: Path, parts
     except SqueezeError:
         discard(request)  # --resume would end here again, and other filters need another run
         raise
-    corpus.mkdir(exist_ok=True)
+    shutil.rmtree(corpus, ignore_errors=True)  # of an interrupted run, and may have files that this one has not
+    corpus.mkdir()
     shards = _write(parts, decisions, request.workers, corpus)
     _write_lists(parts, reports, corpus)
     manifest = {**facts, **_counts(reports, np.concatenate(decisions)), **_totals(shards, parts, decisions)}

@@ -146,6 +146,8 @@ def _collect(element: "Element", pieces: list[str], blocks: list["Element"]) -> 
         if name in _BLOCKS:
             pieces.append(" ")
             blocks.append(child)
+        elif name == "break":
+            pieces.append(" ")
         elif name == _CITATION and child.get("ref-type") == "bibr":
             pieces.append(_GAP)
         elif name not in _NOT_TEXT:

@@ -9,7 +9,7 @@ from biosqueeze.corpora.languages import language_codes
 from biosqueeze.corpora.sections import Sections, sections_named
 from biosqueeze.corpora.xml_stream import EXTRA, DamagedSourceError, stream_elements, text_of
 from biosqueeze.data.text.corpus import divide_into_documents
-from biosqueeze.errors import require
+from biosqueeze.errors import first_line, require
 from biosqueeze.files.parsing import max_line_bytes, nan_as_missing, parse_json, too_large
 
 if TYPE_CHECKING:
@@ -25,13 +25,17 @@ _BEGINNING = 1 << 12
 _SHOWN = 60  # characters of a value
 
 
-def read_text(stream: BinaryIO) -> Iterator[Article]:
+def read_text(stream: BinaryIO, *, in_blocks: bool = False) -> Iterator[Article]:
     """Yield the articles of a text file: one on each line, or, where the file has blank lines, one between two of them.
+
+    Args:
+        stream: of the file.
+        in_blocks: whether an article ends at a blank line alone, as in a built corpus.
 
     Raises:
         DamagedSourceError: a line has no end, or is binary data.
     """
-    for paragraphs in divide_into_documents(_lines(stream)):
+    for paragraphs in divide_into_documents(_lines(stream), in_blocks=in_blocks):
         yield Article("", "text", body=tuple(paragraphs), has_parts=False)
 
 
@@ -71,7 +75,10 @@ def article_of_record(
         DamagedSourceError: it has none of the fields, or another value than texts in one.
     """
     if not any(key in record for key in (field, "abstract", "title")):
-        raise DamagedSourceError(f"{where}: no field {field!r}; name the field with the text with --field")
+        raise DamagedSourceError(
+            f"{where}: no field {field!r}, but {', '.join(fields or record) or 'none'}; name the field with the text "
+            "with --field"
+        )
     return Article(
         id=_id_of(record),
         kind="text",
@@ -128,7 +135,7 @@ def read_bioc_articles(stream: BinaryIO) -> Iterator[Article]:
     Raises:
         DamagedSourceError: it is cut short or not BioC.
     """
-    beginning = stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").lstrip()  # type: ignore[attr-defined]
+    beginning = stream.peek(_BEGINNING)[:_BEGINNING].lstrip()  # type: ignore[attr-defined]
     if beginning.startswith(b"<"):
         return (_from_xml(document) for document in stream_elements(stream, ("document",)))
     return (_from_json(document) for document in _json_documents(stream, beginning))
@@ -159,7 +166,10 @@ def _json_documents(stream: BinaryIO, beginning: bytes) -> Iterator[Mapping[str,
             empty = False
             yield document
     except (ijson.JSONError, ijson.IncompleteJSONError) as error:
-        raise DamagedSourceError(f"invalid JSON ({error})") from error
+        raise DamagedSourceError(
+            f"invalid JSON ({first_line(error)}); fetch it again, or let its name end in .jsonl if it has a record on "
+            "each line"
+        ) from error
     if empty and b'"documents"' not in beginning:
         raise DamagedSourceError(
             "it is JSON without a document of BioC; write records as JSON lines, one object on each line of a .jsonl"

@@ -1,5 +1,6 @@
 """The sections of a full text by their headings and types."""
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
@@ -18,11 +19,12 @@ _BEGINNINGS: Mapping[Section, tuple[str, ...]] = {
 }
 SECTIONS: tuple[Section, ...] = tuple(_BEGINNINGS)
 _CACHED = 10_000
+_WORD = re.compile(r"[^\W\d_]+")  # "2.Methods" and "Results/Discussion" have no spaces
 
 
 @lru_cache(_CACHED)
 def sections_named(heading: str) -> Sections:
     """Return the sections that a heading or type names: both of "Results and discussion", none of "Case report"."""
-    words = heading.casefold().replace("|", " ").split()
+    words = _WORD.findall(heading.casefold())
     named = (name for name, marks in _BEGINNINGS.items() if any(word.startswith(marks) for word in words))
     return frozenset(named)

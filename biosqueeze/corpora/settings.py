@@ -38,9 +38,9 @@ class SampleSize:
         if amount in KINDS and amount != kind:
             return cls(kind, as_kind=amount)
         match = _AMOUNT.fullmatch(amount)
-        if match is None or not float(match[1]):
+        count = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+        if match is None or not count:
             raise ValueError(f"{amount!r} is neither a number of articles (1M), a size (6GB), nor another kind")
-        count = int(float(match[1]) * _UNITS[match[2].upper()])
         return cls(kind, bytes=count) if match[3] else cls(kind, articles=count)
 
 

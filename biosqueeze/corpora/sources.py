@@ -20,17 +20,20 @@ from biosqueeze.corpora.parquet_records import ParquetRecords
 from biosqueeze.corpora.pubmed import read_pubmed
 from biosqueeze.corpora.records import article_of_record, read_bioc_articles, read_json_lines, read_text
 from biosqueeze.corpora.xml_stream import DamagedSourceError
-from biosqueeze.data.lines import data_suffix, is_beside_data, unpacked
+from biosqueeze.data.lines import check_packer, data_suffix, is_beside_data, unpacked
 from biosqueeze.data.records.hub import is_hub
-from biosqueeze.data.text.corpus import files_below, note_skipped
+from biosqueeze.data.text.corpus import files_below, is_shard, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
 from biosqueeze.errors import SqueezeError
 
 JSON_LINES = (".jsonl", ".ndjson")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _TEXT = (".txt", ".text")
-_SUFFIXES = (".xml", ".nxml", *JSON_LINES, ".json", *_TEXT)
+_XML = (".xml", ".nxml")
+_SUFFIXES = (*_XML, *JSON_LINES, ".json", *_TEXT)
 _BEGINNING = 1 << 16  # bytes that tell the format
+_SHOWN_BYTES = 60  # of a file that is no XML
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,9 @@ def read_source(file: OpenSource, path: Path, field: str) -> Articles:
     with _damage_explained():
         if path.name.lower().endswith(ARCHIVES):
             yield from _read_archive(file, path, field)
-        else:
-            yield from _read_stream(_unpacked(io.BufferedReader(file, 1 << 20), path.name), path.name, field)
+            return
+        stream = _unpacked(io.BufferedReader(file, 1 << 20), path.name)
+        yield from read_text(stream, in_blocks=True) if is_shard(path) else _read_stream(stream, path.name, field)
 
 
 class _Header(tarfile.TarInfo):
@@ -280,7 +284,10 @@ def _unpacked(stream: Any, name: str) -> Any:
 
 
 def _read_stream(stream: Any, name: str, field: str) -> Articles:
-    beginning = stream.peek(_BEGINNING)[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").lstrip()
+    check_packer(stream, name)
+    if stream.peek(len(_BYTE_ORDER_MARK)).startswith(_BYTE_ORDER_MARK):
+        stream.read(len(_BYTE_ORDER_MARK))
+    beginning = stream.peek(_BEGINNING)[:_BEGINNING].lstrip()
     read = _reader_of(beginning, name.lower().removesuffix(".gz"), field)
     return read(stream)
 
@@ -290,6 +297,9 @@ def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], 
         return _xml_reader(beginning)
     if beginning.startswith(b"PMID- "):
         raise DamagedSourceError("it is in PubMed's MEDLINE format, which is not read; fetch PubMed's XML instead")
+    if beginning and name.endswith(_XML):
+        text = beginning[:_SHOWN_BYTES].decode(errors="replace")
+        raise DamagedSourceError(f"it is no XML in UTF-8, but begins with {text!r}; fetch it again")
     if name.endswith(JSON_LINES):
         return lambda stream: read_json_lines(stream, field)
     if name.endswith(".json"):

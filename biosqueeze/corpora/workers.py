@@ -3,11 +3,14 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, TypeVar
 
 from biosqueeze.errors import SqueezeError
@@ -41,7 +44,8 @@ def map_in_processes(
     counter, stopped = context.Value("q", 0), context.RawValue("b", 0)
     with ProcessPoolExecutor(min(workers, len(items)), context, _set_up, (function, counter, stopped)) as pool:
         try:
-            futures = [pool.submit(_apply, item) for item in items]
+            with _main_hidden():
+                futures = [pool.submit(_apply, item) for item in items]  # which starts the workers
             _wait(futures, counter, advance)
         except BrokenProcessPool as error:
             raise SqueezeError(
@@ -53,6 +57,17 @@ def map_in_processes(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         return [future.result() for future in futures]
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Hide the program's main module: each worker would run it again, and a script that calls `corpus` with it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _wait(futures: Sequence["Future[Any]"], counter: Any, advance: Advance) -> None:

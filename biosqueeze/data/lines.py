@@ -259,7 +259,7 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
     )
     with plain:
         is_packed = path.suffix.lower() == ".gz" or _begins_gzip(plain)
-        _check_packer(plain, str(path))
+        check_packer(plain, str(path))
         yield unpacked(plain, str(path)) if is_packed else plain
 
 
@@ -269,7 +269,16 @@ def _open_stdin() -> Iterator[BinaryIO]:
     yield unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
 
 
-def _check_packer(stream: Any, name: str) -> None:
+def check_packer(stream: Any, name: str) -> None:
+    """Check that data are not those of another packer than gzip.
+
+    Args:
+        stream: at its beginning.
+        name: of the file, for the message.
+
+    Raises:
+        SqueezeError: they are.
+    """
     beginning: bytes = stream.peek(len(_GZIP_MAGIC))
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:

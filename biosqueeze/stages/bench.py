@@ -182,7 +182,8 @@ def run(options: Options) -> Outcome:
     written = [write_result(each, "bench", {"checkpoint": each.name, **result}) for each in checkpoints]
     last = checkpoints[-1].path
     machine = f"{settings.threads} threads on {settings.device}"
-    summary = Summary(machine=machine, next_words=("report", str(last)))
+    reported = [str(each.path) for each in checkpoints if each.is_writable]  # any other has no results to draw
+    summary = Summary(machine=machine, next_words=("report", reported[-1]) if reported else ())
     return Outcome(
         last, result, rows=tuple(rows), results=tuple(path for path in written if path is not None), summary=summary
     )

@@ -84,7 +84,7 @@ class Options(StageOptions):
         str,
         f"Parts of an article, with commas: {', '.join(WHOLE)}, and of the body of JATS and BioC the sections "
         f"{', '.join(SECTIONS)}. Plain text is kept whole.",
-        Syntax("PARTS"),
+        Syntax("PARTS", is_list=True),
     ] = ",".join(WHOLE)
     field: Annotated[str, "Field of a JSON record that holds the text."] = "text"
     min_words: Annotated[int, "Fewest words of an article (PubMedBERT: 128).", Bounds(least=1)] = 1

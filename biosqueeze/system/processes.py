@@ -44,6 +44,19 @@ def check() -> None:
     local_index()
 
 
+def check_alone(command: str) -> None:
+    """Check that a command that runs in one process was not started in several.
+
+    Raises:
+        UsageError: it was.
+    """
+    if count() > 1:
+        raise UsageError(
+            f"`{command}` runs in one process, and {count()} were started; start it without the launcher, which is for "
+            "pretrain, distill and finetune"
+        )
+
+
 def local_index() -> int:
     """Return the rank of this process among those on its machine, from 0; 0 without a launcher.
 

@@ -126,6 +126,11 @@ def test_lists_in_a_dict_are_the_values_of_a_grid() -> None:
     assert options.grid == ("lr=0.0001,0.0003", "steps=9")
 
 
+def test_parts_of_an_article_may_be_a_list() -> None:
+    options = options_of(registry.load("stages", "corpus"), {"inputs": "a.xml", "keep": ["title", "abstract"]})
+    assert (options.inputs, options.keep) == (("a.xml",), "title,abstract")
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     arguments = ARGUMENTS | {"seed": np.int64(3), "lr": np.float32(0.5)}
     options = options_of(registry.load("stages", "finetune"), arguments)
@@ -163,6 +168,14 @@ def test_errors_are_raised(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TypeError, match="layer"):
         biosqueeze.shrink("x", layer=2)
     assert capfd.readouterr().out == ""
+
+
+def test_several_processes_are_refused(pico_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(UsageError, match=r"^`shrink` runs in one process, and 2 were started"):
+            biosqueeze.shrink(pico_bert, layers=2, out="small")
 
 
 def test_nothing_of_the_process_changes(pico_bert: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Every format is read to the same kind of article; what is no sentence is left out."""
 
+import bz2
 import gzip
 import hashlib
 import json
@@ -101,10 +102,23 @@ def test_archive_of_full_texts(tmp_path: Path) -> None:
     assert [item.id for item in articles if isinstance(item, Article)] == ["PMC1", "PMC2"]
 
 
+def test_sections_in_headings_without_spaces(tmp_path: Path) -> None:
+    sections = "<sec><title>2.Methods</title><p>M.</p></sec><sec><title>Results/Discussion</title><p>D.</p></sec>"
+    [article] = read(sources.packed(tmp_path / "a.nxml", f"<article><body>{sections}</body></article>".encode()))
+    assert isinstance(article, Article)
+    assert (article.paragraphs(["methods"]), article.paragraphs(["discussion"])) == (["M."], ["D."])
+
+
+def test_line_breaks_separate_words(tmp_path: Path) -> None:
+    path = sources.packed(tmp_path / "a.nxml", sources.article(1, ["A."], title="Its title<break/>goes on").encode())
+    assert [item.title for item in read(path) if isinstance(item, Article)] == ["Its title goes on"]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_bioc_json(tmp_path: Path, wrapped: bool) -> None:
+def test_bioc_json(tmp_path: Path, wrapped: bool, mark: bytes) -> None:
     text = sources.bioc([("TITLE", "T."), ("ABSTRACT", "A."), ("INTRO", "B."), ("REF", "no"), ("TABLE", "no")])
-    path = sources.packed(tmp_path / "a.json", (f"[{text}]" if wrapped else text).encode())
+    path = sources.packed(tmp_path / "a.json", mark + (f"[{text}]" if wrapped else text).encode())
     assert read(path) == [Article("PMC7", "bioc", "T.", ("A.",), ("B.",), sections=(frozenset(["introduction"]),))]
 
 
@@ -198,6 +212,22 @@ def test_damaged_files_are_explained(tmp_path: Path, name: str) -> None:
         read(sources.packed(tmp_path / "kept" / name.replace(".gz", ".gz_"), DAMAGED[name]).rename(tmp_path / name))
 
 
+EXPLAINED = {
+    "a.xml": (b'{"error":"API rate limit exceeded"}', 'it is no XML in UTF-8, but begins with \'{"error":'),
+    "a.xml.bz2": (bz2.compress(b"<PubmedArticleSet/>"), "only .gz is read; unpack it first: bzip2 -dc a.xml.bz2"),
+    "lines.json": (b'{"text": "a"}\n{"text": "b"}\n', "let its name end in .jsonl"),
+    "field.jsonl": (b'{"other": "a", "note": "b"}', "no field 'text', but other, note; name"),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_cause_and_the_way_out_are_named(tmp_path: Path, name: str) -> None:
+    content, message = EXPLAINED[name]
+    with pytest.raises(DamagedSourceError) as raised:
+        read(sources.packed(tmp_path / name, content))
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
 PEAK = """
 import sys
 from pathlib import Path
@@ -262,7 +292,7 @@ def test_parquet_that_is_cut_short_or_has_other_fields(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([{"words": "a"}]), path)
     with pytest.raises(
-        DamagedSourceError, match=r"record 1: no field 'text'; name the field with the text with --field"
+        DamagedSourceError, match=r"record 1: no field 'text', but words; name the field with the text with --field"
     ):
         read(path)
     path.write_bytes(path.read_bytes()[:-9])

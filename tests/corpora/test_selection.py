@@ -85,7 +85,7 @@ def test_the_order_of_samples_is_no_matter(sizes: tuple[str, ...]) -> None:
     assert [(decisions[kind::2] == Decision.KEPT).sum() for kind in (0, 1)] == [300, 300]
 
 
-@pytest.mark.parametrize("text", ["pmc", "pmc=", "web=3", "pmc=0", "pmc=pmc", "pmc=3X"])
+@pytest.mark.parametrize("text", ["pmc", "pmc=", "web=3", "pmc=0", "pmc=0.5", "pmc=pmc", "pmc=3X"])
 def test_sample_sizes_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         SampleSize.parse(text)

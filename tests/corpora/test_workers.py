@@ -13,6 +13,10 @@ import pytest
 from biosqueeze.corpora.workers import Advance, map_in_processes
 from biosqueeze.errors import SqueezeError
 
+SCRIPT = """
+from tests.corpora import test_workers
+print(test_workers.map_in_processes(test_workers.add_one, [1, 2], 2, lambda count: None))
+"""
 START = "from tests.corpora import test_workers; test_workers.start({!r})"
 
 
@@ -29,6 +33,10 @@ def end_hard(_item: int, _advance: Advance) -> None:
 def start(folder: str) -> None:
     """Wait in two workers; the progress is not shown."""
     map_in_processes(note_and_wait, [Path(folder)] * 2, 2, lambda count: None)
+
+
+def add_one(item: int, _advance: Advance) -> int:
+    return item + 1
 
 
 def until(condition: Callable[[], bool]) -> bool:
@@ -61,3 +69,13 @@ def test_workers_end_with_the_command(tmp_path: Path, number: signal.Signals) ->
 def test_a_killed_worker_is_explained() -> None:
     with pytest.raises(SqueezeError, match=r"a worker process was killed.*--resume"):
         map_in_processes(end_hard, [1, 2], 2, lambda count: None)
+
+
+def test_workers_do_not_run_the_script_of_their_parent(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)  # without the `if __name__ == "__main__":` that multiprocessing asks for
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for name, piped in ((script, None), ("-", SCRIPT)):
+        command = [sys.executable, name]
+        done = subprocess.run(command, input=piped, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "[2, 3]\n"), done.stderr

@@ -203,6 +203,16 @@ def test_no_result_in_a_read_only_checkpoint(two, pool, shell, monkeypatch) -> N
     assert (two[1] / "results" / "bench.json").is_file()
 
 
+@pytest.mark.parametrize("writable", [["plain"], []])
+def test_the_next_command_reports_where_results_are(writable, two, pool, shell, monkeypatch) -> None:
+    is_writable = property(lambda self: self.path.name in writable)
+    monkeypatch.setattr("biosqueeze.checkpoint.Checkpoint.is_writable", is_writable)
+    result = shell("bench", *two, "--backend", "torch")
+    assert result.code == 0, result.err
+    named = [line.partition("report ")[2] for line in result.err.splitlines() if line.startswith("next: ")]
+    assert named == [str(two[0])] * len(writable)
+
+
 def test_real_processes_on_both_runtimes(exported, shell, tmp_path) -> None:
     path = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "c"))
     words = ("--batch-size", "1,2", "--length", "8", "--rounds", "2", "--seconds", "0", "--threads", "1")

@@ -152,3 +152,11 @@ def test_a_built_corpus_as_a_source_is_its_train_share(shell: Shell, tmp_path: P
     assert result.code == 0 and "built is a built corpus" in " ".join(result.err.split())
     assert manifest_of(built)["held-out"]["documents"] > 0
     assert lines_of(again) == lines_of(built)
+
+
+def test_a_built_corpus_of_one_document_stays_one(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "One sentence is here. Another sentence follows."}\n')
+    built, again = tmp_path / "built", tmp_path / "again"
+    assert shell("corpus", tmp_path / "a.jsonl", "-o", built, "--workers", "1").code == 0
+    assert shell("corpus", built, "-o", again, "--workers", "1").code == 0
+    assert documents(again) == documents(built) == ["One sentence is here.\nAnother sentence follows."]

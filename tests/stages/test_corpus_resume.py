@@ -41,7 +41,8 @@ def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, m
         read(part, *args, **options)
 
     monkeypatch.setattr(build, "write_part", interrupted)
-    assert shell(*command, str(out)).code == 130
+    said = shell(*command, str(out))
+    assert (said.code, "--resume goes on from there" in said.err) == (130, True)
     assert not out.exists()
     refused = shell(*command, str(out))
     assert refused.code == 1
@@ -114,6 +115,32 @@ def test_a_file_that_changed_is_read_again(shell: Shell, baseline: Path, tmp_pat
     assert result.code == 0, result.err
     assert "3 of 4 parts were read" in result.err
     assert manifest_of(out)["articles"] == 83
+
+
+def test_an_output_inside_its_source_is_continued(
+    shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(baseline / "corpus")]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_decisions", interrupt)
+        assert shell(*command).code == 130
+    result = shell(*command, "--resume")
+    assert result.code == 0, result.err
+    assert manifest_of(baseline / "corpus")["articles"] == 122
+
+
+def test_no_file_of_the_interrupted_run_is_left(shell: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+    tests, source, out = tmp_path / "data" / "test.txt", tmp_path / "a.xml", tmp_path / "out"
+    sources.packed(tests, f"{sources.abstract(1)}\n".encode())
+    sources.pubmed(source, [sources.citation(1, sources.abstract(1)), sources.citation(2, sources.abstract(2))])
+    command = ["corpus", str(source), "--against", str(tests.parent), "--workers", "1", "-o", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "publish_directory", interrupt)
+        assert shell(*command).code == 130
+    sources.pubmed(source, [sources.citation(2, sources.abstract(2))])
+    assert shell(*command, "--resume").code == 0
+    assert manifest_of(out)["dropped"] == {}
+    assert not (out / "contaminated.tsv").exists()
 
 
 @pytest.mark.parametrize("renamed", [False, True])

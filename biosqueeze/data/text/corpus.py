@@ -22,6 +22,7 @@ DEMO = "demo:text"
 MANIFEST = "corpus.json"
 """The file that `biosqueeze corpus` writes last; the shards that it names are the whole corpus."""
 _SHARD = re.compile(r"\d{6}-\d{3}\.txt\.gz")
+_UNFINISHED = ".partial"
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
 _NEVER_TEXT = {
@@ -161,7 +162,8 @@ def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
 def files_below(directory: Path) -> list[Path]:
     """Return the files below a directory in sorted order: of a built corpus its shards to train on, no hidden ones.
 
-    Links to directories, which may lead back, are not followed, but logged.
+    An output that is being written (OUT.partial), or whose writing was interrupted, is left out: it may be in the
+    directory that it is made of. Links to directories, which may lead back, are not followed, but logged.
 
     Raises:
         SqueezeError: the manifest of a corpus is damaged, or a shard is missing.
@@ -170,7 +172,7 @@ def files_below(directory: Path) -> list[Path]:
     for name, folders, names in os.walk(directory):
         folder = Path(name)
         is_built = _is_built(folder)
-        folders[:] = [] if is_built else [each for each in folders if not each.startswith(".")]
+        folders[:] = [each for each in folders if not (is_built or each.startswith(".") or each.endswith(_UNFINISHED))]
         if is_built:
             files += _shards_of(folder, "train")
             if held_out := _shards_of(folder, "held-out"):
@@ -279,20 +281,25 @@ def read_documents(
 def _divided(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     if data_suffix(path) in _JSONL:
         return ([line] for line in lines if line)
-    # In a shard a blank line follows each document, even a single one.
-    if _SHARD.fullmatch(path.name) and any((folder / MANIFEST).is_file() for folder in path.parents[:2]):
-        return _blocks(lines)
-    return divide_into_documents(lines)
+    return divide_into_documents(lines, in_blocks=is_shard(path))
 
 
-def divide_into_documents(lines: Iterator[str]) -> Iterator[list[str]]:
+def is_shard(path: Path) -> bool:
+    """Return whether a file is a shard of a built corpus: a blank line follows each document, even a single one."""
+    return _SHARD.fullmatch(path.name) is not None and any((folder / MANIFEST).is_file() for folder in path.parents[:2])
+
+
+def divide_into_documents(lines: Iterator[str], *, in_blocks: bool = False) -> Iterator[list[str]]:
     """Divide a file at its blank lines if its beginning has any between others, else after each line.
 
     A pipe is read only once.
 
     Args:
         lines: without outer white space.
+        in_blocks: whether blank lines divide it, however it begins.
     """
+    if in_blocks:
+        return _blocks(lines)
     beginning, size = [], 0
     for line in lines:
         beginning.append(line)
