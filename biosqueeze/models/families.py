@@ -72,6 +72,10 @@ class Family:
     counts_from_padding: bool = False
     """Whether the first position follows `pad_token_id` of config.json; MPNet's is fixed."""
     takes_token_types: bool = True
+    embedding_projection: str = ""
+    """Linear layer that makes the hidden size of embeddings of another size, as a path in the trunk."""
+    projects_unequal_alone: bool = False
+    """Whether a stock model has it only where the two sizes differ."""
     shares_layers: bool = False
     """ALBERT runs the same weights at every depth; `layers` is then the path of its few layer groups."""
     extra_projections: tuple[str, ...] = ()
@@ -206,6 +210,8 @@ FAMILIES: Mapping[str, Family] = {
             ),
             tied=("generator_lm_head.weight",),
             mlm_head=("generator_predictions", "generator_lm_head"),
+            embedding_projection="embeddings_project",
+            projects_unequal_alone=True,
         ),
         Family(
             name="distilbert",
@@ -233,6 +239,7 @@ FAMILIES: Mapping[str, Family] = {
             heads=(("predictions.", "mlm"), *_CLASSIFIERS),
             tied=("predictions.decoder.weight", "predictions.decoder.bias"),
             mlm_head=("predictions",),
+            embedding_projection="encoder.embedding_hidden_mapping_in",
             layers="encoder.albert_layer_groups",
             query="attention.query",
             key="attention.key",

@@ -3,26 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from biosqueeze.budgets.options import BudgetOptions
+from biosqueeze.budgets.options import BUDGETS, SHAPE, BudgetOptions
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.model_facts import shape_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, copy_head
 from biosqueeze.models.cuts.gradual import GradualOptions, check_steps, next_layers, next_widths
-from biosqueeze.models.named.presets import PRESETS, find_preset
+from biosqueeze.models.cuts.shape_options import ShapeOptions
+from biosqueeze.models.named.presets import find_preset
 from biosqueeze.options import (
-    Bounds,
     CheckpointArgument,
-    Excludes,
     Outcome,
     Plan,
     Purpose,
-    Suggests,
     Summary,
-    Syntax,
     WritingOptions,
 )
 from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, inputs_of, open_output
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from biosqueeze.models.cuts.width import Widths
     from biosqueeze.models.loading.load import LoadedModel
     from biosqueeze.vocabularies.change import VocabularyChange
-
-_NOT_WITH_STUDENT = Excludes("student", why="a preset sets the whole shape")
 
 PURPOSE = Purpose.SMALLER
 EXAMPLES = (
@@ -65,7 +60,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOptions, WritingOptions):
+class Options(BudgetOptions, GradualOptions, ImportanceOptions, ShapeOptions, VocabularyOptions, WritingOptions):
     """Remove layers, heads, neurons or tokens, or make a student.
 
     Unless they are repaired, the kept weights and the head are copied unchanged; stock transformers loads the result.
@@ -73,58 +68,9 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOption
     --vocab-keep costs none there.
     """
 
-    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (
-        "layers",
-        "width",
-        "ffn",
-        "heads",
-        "hidden",
-        "student",
-        "params",
-        "flops",
-        "speedup",
-        "family",
-        "vocab_keep",
-        "tokenizer",
-    )
+    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (*SHAPE, "embedding", *BUDGETS, "vocab_keep", "tokenizer")
 
     checkpoint: CheckpointArgument
-    layers: Annotated[
-        str | None,
-        "How many layers to keep (6: spread evenly), which ones (0,2,4), or every-other, odd, top or bottom (the upper "
-        "or lower half).",
-        Syntax("LAYERS", is_list=True),
-        _NOT_WITH_STUDENT,
-    ] = None
-    width: Annotated[
-        float | None,
-        "Share of the feed-forward neurons and heads to keep in each layer, and so of the hidden size; the neurons "
-        "rounded to a multiple of 64 (fewer in small models), which int8 kernels need.",
-        Bounds(above=0, below=1),
-        Excludes("ffn", "heads", "hidden", why="it sets all three"),
-        _NOT_WITH_STUDENT,
-    ] = None
-    ffn: Annotated[
-        int | None,
-        "Feed-forward neurons to keep in each layer: the most important ones, see --importance.",
-        _NOT_WITH_STUDENT,
-    ] = None
-    heads: Annotated[
-        int | None,
-        "Attention heads to keep in each layer; the hidden size becomes heads x head size.",
-        _NOT_WITH_STUDENT,
-    ] = None
-    hidden: Annotated[
-        int | None,
-        "Hidden size: a multiple of the head size (fewer heads) or of the number of heads (narrower heads).",
-        _NOT_WITH_STUDENT,
-    ] = None
-    student: Annotated[
-        str | None,
-        f"Make a student of a named shape, see `biosqueeze students`: {', '.join(PRESETS)}.",
-        Syntax("PRESET"),
-        Suggests(lambda: PRESETS),
-    ] = None
 
     @property
     def narrows(self) -> bool:
@@ -134,7 +80,7 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, VocabularyOption
     @property
     def cuts_vocabulary_alone(self) -> bool:
         """Whether the outputs on texts of kept tokens are those of the original, so that nothing needs a training."""
-        others = ("layers", "width", "ffn", "heads", "hidden", "student", "tokenizer")
+        others = (*SHAPE, "embedding", "tokenizer")
         return not self.has_budget and all(getattr(self, name) is None for name in others)
 
 
@@ -194,10 +140,12 @@ def _plan_cut(
 ) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.attention_pattern import warn_irregular
     from biosqueeze.models.cuts.depth import shallow_config
+    from biosqueeze.models.cuts.embedding_size import embedding_config
     from biosqueeze.models.cuts.width import narrowed_config
 
     cut = _kept_shape(options, source, config)
-    changed, layers = narrowed_config(config, cut.widths), cut.layer_numbers()
+    smaller = embedding_config(config, options.embedding)
+    changed, layers = narrowed_config(smaller, cut.widths), cut.layer_numbers()
     steps = (*cut.guide.steps, *cut.steps)
     if layers is None:
         return steps, changed
@@ -210,17 +158,21 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     from biosqueeze.importance.guide import plan_guide
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.cuts.depth import choose_layers_of
+    from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_steps
 
+    former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
     kept = next_layers(config, options.layers, options.steps_of)
     layers = choose_layers_of(config, kept) if kept is not None else None
     widths, rounding = _widths(options, config)
-    if (layers is None or len(layers) == total) and widths.empty and not options.changes_vocabulary:
+    keeps_layers = layers is None or len(layers) == total
+    if keeps_layers and widths.empty and options.embedding is None and not options.changes_vocabulary:
         raise UsageError(
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
     guide = plan_guide(options, source, config, widths, kept)
-    return described(guide, config, kept, widths, rounding)
+    shape = described(guide, config, kept, widths, rounding)
+    return replace(shape, steps=(*embedding_steps(former, config), *shape.steps))
 
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
@@ -246,7 +198,7 @@ def _out(options: Options, source: Checkpoint) -> Path:
         name = options.student or options.budget_name
         return derive_out(source, name + ("-vocab" if options.changes_vocabulary else ""))
     letters = {"l": options.layers, "w": options.width, "f": options.ffn, "h": options.heads, "d": options.hidden}
-    letters["s"] = options.steps_of
+    letters |= {"e": options.embedding, "s": options.steps_of}
     words = [f"{letter}{str(value).replace(',', '_')}" for letter, value in letters.items() if value is not None]
     return derive_out(source, "-".join([*words, *(["vocab"] if options.changes_vocabulary else [])]))
 
@@ -345,7 +297,18 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     shape = _kept_shape(options, source, loaded.model.config)
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
+    if options.embedding is not None:
+        start = _with_embedding(start, options)
     return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
+
+
+def _with_embedding(start: _ShrunkModel, options: Options) -> _ShrunkModel:
+    """Return the model with its smaller embeddings."""
+    from biosqueeze.models.cuts.embedding_size import keep_embedding_size
+
+    cut = keep_embedding_size(start.model, int(options.embedding or 0), fits=options.repair != "none")
+    note(f"{cut.explained:.1%} of the variance of the projected embeddings is kept, over the vocabulary")
+    return replace(start, model=cut.model, notes=start.notes | {"embedding_variance": round(cut.explained, 4)})
 
 
 def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str, _ShrunkModel]]:
@@ -392,7 +355,8 @@ def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _Sh
     for step in shape.steps:
         note(step)
     differences = start.notes.get("differences", {}) | cut.differences
-    note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
+    if differences:  # a smaller embedding has no reference
+        note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
     notes = start.notes | {"layers": cut.layers, "differences": differences}
     notes |= facts_of(shape.guide, guided.calibration.tokens)
     total = start.model.config.num_hidden_layers

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from biosqueeze.models.cuts.changed_axes import changed_axes
 from biosqueeze.models.families import first_position
-from biosqueeze.models.loading.load import new_model, skeleton
+from biosqueeze.models.loading.load import new_model
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 _ID = "_token_id"
@@ -98,12 +99,7 @@ def _vocabulary_axes(config: PreTrainedConfig, architecture: str) -> dict[str, i
     """Return the tensors with a row (or column) for each token, and the axis: those that one more token enlarges."""
     larger = copy.deepcopy(config)
     larger.vocab_size += 1
-    shapes, enlarged = (skeleton(each, architecture).state_dict() for each in (config, larger))
-    return {
-        name: next(axis for axis, size in enumerate(tensor.shape) if size != enlarged[name].shape[axis])
-        for name, tensor in shapes.items()
-        if tensor.shape != enlarged[name].shape
-    }
+    return changed_axes(config, larger, architecture)
 
 
 @torch.no_grad()
