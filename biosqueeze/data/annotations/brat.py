@@ -1,6 +1,7 @@
-"""Read brat standoff (Stenetorp et al. 2012) and that of the BioNLP shared tasks: a .txt of each document, and files.
+"""Read the standoff annotations of brat (Stenetorp et al. 2012) and of the BioNLP shared tasks.
 
-brat has the annotations as .ann, a shared task its entities as .a1, and as .a2 what is to be found: events, relations.
+Beside the .txt of a document, brat has an .ann. A shared task has the entities as .a1, and what participants were to
+find, events and relations, as .a2.
 """
 
 import re
@@ -61,15 +62,13 @@ def _document(annotations: Path, name: str, counts: DocumentCounts) -> Document:
     bare = Document(name, _counted_text(text, [line for _, line in lines]), (), str(annotations))
     found = [_annotation(line, number, bare, counts) for number, line in lines if not _RELATION.fullmatch(line)]
     annotated = tuple(annotation for annotation in found if annotation)
-    relations = filter(
-        None, (_RELATION.fullmatch(line) for line in (*dict(lines).values(), *_to_be_found(annotations)))
-    )
-    arguments = ((match[1], (match[2], match[3])) for match in relations)
+    relations = (_RELATION.fullmatch(line) for line in (*dict(lines).values(), *_second_file(annotations)))
+    arguments = ((match[1], (match[2], match[3])) for match in relations if match)
     linked = linked_relations(arguments, {each.id: each for each in annotated}, counts.counts)
     return replace(bare, annotations=annotated, relations=linked)
 
 
-def _to_be_found(annotations: Path) -> list[str]:
+def _second_file(annotations: Path) -> list[str]:
     """Return the lines of the .a2 beside an .a1; a test split may have none."""
     path = annotations.with_suffix(".a2")
     return read_document(path) if annotations.suffix == ".a1" and path.is_file() else []

@@ -86,9 +86,10 @@ def keep_embedding_size(model: PreTrainedModel, size: int, *, fits: bool = True)
             name: tensor.index_select(axes[name], kept) if name in axes else tensor
             for name, tensor in model.state_dict().items()
         }
-        for name in cut.state_dict().keys() - state.keys():  # an ELECTRA's whose embeddings had the hidden size
-            state[name] = torch.eye(model.config.hidden_size)[:, kept] if name.endswith("weight") else torch.zeros(1)
-            state[name] = state[name].expand_as(cut.state_dict()[name]).clone()
+        if _projection(model) is None:  # of an ELECTRA whose embeddings had the hidden size
+            path = next(name for name, module in cut.named_modules() if module is _projection(cut))
+            hidden = model.config.hidden_size
+            state |= {f"{path}.weight": torch.eye(hidden)[:, kept], f"{path}.bias": torch.zeros(hidden)}
         cut.load_state_dict(state, strict=True)
         return CutEmbedding(cut, _fit(cut, model, fits=fits))
 
