@@ -5,7 +5,7 @@ from typing import Annotated
 
 from biosqueeze.options import Bounds, Excludes, Group, Requires, Syntax, amount, positive_numbers
 
-SHAPE = ("layers", "width", "ffn", "heads", "hidden", "student")
+SHAPE = ("layers", "width", "ffn", "heads", "hidden", "embedding", "student")
 BUDGETS = ("params", "flops", "speedup", "family")
 _SHAPE = Excludes(*SHAPE, why="a budget chooses the shape")
 _TIMED = ("speedup", "family")

@@ -68,7 +68,7 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, ShapeOptions, Vo
     --vocab-keep costs none there.
     """
 
-    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (*SHAPE, "embedding", *BUDGETS, "vocab_keep", "tokenizer")
+    NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (*SHAPE, *BUDGETS, "vocab_keep", "tokenizer")
 
     checkpoint: CheckpointArgument
 
@@ -80,7 +80,7 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, ShapeOptions, Vo
     @property
     def cuts_vocabulary_alone(self) -> bool:
         """Whether the outputs on texts of kept tokens are those of the original, so that nothing needs a training."""
-        others = (*SHAPE, "embedding", "tokenizer")
+        others = (*SHAPE, "tokenizer")
         return not self.has_budget and all(getattr(self, name) is None for name in others)
 
 
@@ -297,16 +297,17 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     shape = _kept_shape(options, source, loaded.model.config)
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
-    if options.embedding is not None:
-        start = _with_embedding(start, options)
+    start = _with_embedding(start, options.embedding, fits=options.repair != "none")
     return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
 
 
-def _with_embedding(start: _ShrunkModel, options: Options) -> _ShrunkModel:
-    """Return the model with its smaller embeddings."""
+def _with_embedding(start: _ShrunkModel, size: int | None, *, fits: bool) -> _ShrunkModel:
+    """Return the model with smaller embeddings; None keeps them."""
     from biosqueeze.models.cuts.embedding_size import keep_embedding_size
 
-    cut = keep_embedding_size(start.model, int(options.embedding or 0), fits=options.repair != "none")
+    if size is None:
+        return start
+    cut = keep_embedding_size(start.model, size, fits=fits)
     note(f"{cut.explained:.1%} of the variance of the projected embeddings is kept, over the vocabulary")
     return replace(start, model=cut.model, notes=start.notes | {"embedding_variance": round(cut.explained, 4)})
 

@@ -91,7 +91,9 @@ def keep_embedding_size(model: PreTrainedModel, size: int, *, fits: bool = True)
             hidden = model.config.hidden_size
             state |= {f"{path}.weight": torch.eye(hidden)[:, kept], f"{path}.bias": torch.zeros(hidden)}
         cut.load_state_dict(state, strict=True)
-        return CutEmbedding(cut, _fit(cut, model, fits=fits))
+        if fits:
+            _fit(cut, model)
+        return CutEmbedding(cut, _explained(cut, model))
 
 
 def _largest(model: PreTrainedModel, size: int) -> Tensor:
@@ -103,23 +105,27 @@ def _largest(model: PreTrainedModel, size: int) -> Tensor:
     return kept
 
 
-def _fit(cut: PreTrainedModel, original: PreTrainedModel, *, fits: bool) -> float:
-    """Fit the projection, and return the share of the variance of the original's outputs that it explains."""
+def _fit(cut: PreTrainedModel, original: PreTrainedModel) -> None:
+    """Fit the projection to the original's outputs."""
     projection: Any = _projection(cut)
     equations = NormalEquations(projection.in_features, projection.out_features)
-    count, total, squares, errors = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
     for inputs, target in zip(_embedded(cut), _projected(original), strict=True):
         equations.add(inputs, target)
-        count, total, squares = count + len(target), total + target.sum(0), squares + target.square().sum(0)
-        outputs = inputs @ projection.weight.double().T + projection.bias.double()
-        errors = errors + (target - outputs).square().sum()
-    variance = float((squares - total.square() / count).sum())
-    if fits:
-        weight, bias = equations.solve(_DAMPING)
-        projection.weight.copy_(weight)
-        projection.bias.copy_(bias)
-        return 1.0 - equations.squared_error(_DAMPING) / variance
-    return 1.0 - float(errors) / variance
+    weight, bias = equations.solve(_DAMPING)
+    projection.weight.copy_(weight)
+    projection.bias.copy_(bias)
+
+
+def _explained(cut: PreTrainedModel, original: PreTrainedModel) -> float:
+    """Return the share of the variance of the original's projected embeddings that the cut model's explain."""
+    count, total = 0, torch.zeros((), dtype=torch.float64)
+    for target in _projected(original):
+        count, total = count + len(target), total + target.sum(0)
+    errors = variance = 0.0
+    for output, target in zip(_projected(cut), _projected(original), strict=True):
+        errors += float((target - output).square().sum())
+        variance += float((target - total / count).square().sum())
+    return 1.0 - errors / variance
 
 
 def _projected(model: PreTrainedModel) -> Iterator[Tensor]:

@@ -24,7 +24,7 @@ class GradualOptions:
         "and the training after it until the shape is reached, N times.",
         Bounds(least=1, most=MOST_STEPS),
         Excludes(
-            *("width", "params", "flops", "speedup", "family", "student", "vocab_keep", "tokenizer"),
+            *("width", "embedding", "params", "flops", "speedup", "family", "student", "vocab_keep", "tokenizer"),
             why="its steps are between sizes; give --layers, --ffn, --heads or --hidden",
         ),
     ] = None

@@ -47,7 +47,6 @@ class ShapeOptions:
         int | None,
         "Embedding size of an ELECTRA or ALBERT, from which a projection makes the hidden size. The projection is "
         "fitted to the original's over the whole vocabulary, without text (not by --repair none).",
-        Excludes("steps_of", "params", "flops", "speedup", "family", why="they leave the embedding size as it is"),
         _NOT_WITH_STUDENT,
     ] = None
     student: Annotated[
