@@ -12,8 +12,7 @@ from biosqueeze.finetuning.finetuned_checkpoint import task_of
 from biosqueeze.importance import Importance
 from biosqueeze.models.custom_heads.files import is_fine_tuned, output_type_of, predicts_masked, task_head_in
 from biosqueeze.tasks import Formulation, open_task
-from biosqueeze.tasks.sniffing import guess
-from biosqueeze.vocabularies.token_usage import may_be_labelled
+from biosqueeze.tasks.sniffing import guess, may_be_labelled
 
 _CLASSIFIER = "sequence-classification"
 

@@ -3,9 +3,13 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from biosqueeze import registry
+from biosqueeze.data.records.hub import is_hub, is_saved
 from biosqueeze.data.records.sample import SourceSample, file_problems, take_sample
+from biosqueeze.data.records.splits import splits_named
+from biosqueeze.data.text.corpus import DEMO, MANIFEST
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import warn
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
@@ -90,3 +94,16 @@ def _reasons(task: Task, source: str, splits: Sequence[str]) -> Iterator[str]:
             task.read(source, (split,))
         except SqueezeError as error:
             yield str(error)
+
+
+def may_be_labelled(source: str) -> bool:
+    """Return whether the files of a directory have the names of splits."""
+    if source.startswith("demo:"):
+        return source != DEMO
+    path = Path(source).expanduser()
+    return (
+        not is_hub(source)
+        and path.is_dir()
+        and not (path / MANIFEST).is_file()
+        and (is_saved(path) or bool(splits_named(path)))
+    )

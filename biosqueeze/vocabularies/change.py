@@ -19,11 +19,12 @@ from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabular
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.options.rules import is_given
+from biosqueeze.tasks.sniffing import may_be_labelled
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
 from biosqueeze.vocabularies.options import VocabularyOptions
-from biosqueeze.vocabularies.token_usage import count_tokens, may_be_labelled
+from biosqueeze.vocabularies.token_usage import count_tokens
 
 _BYTES = 4  # of a float32
 

@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biosqueeze.data.records.hub import is_hub, is_saved
-from biosqueeze.data.records.splits import splits_named
-from biosqueeze.data.text.corpus import DEMO, MANIFEST, corpus_files, read_files
+from biosqueeze.data.text.corpus import corpus_files, read_files
 from biosqueeze.data.text.prepared import all_cores, megabyte_progress
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes
@@ -19,7 +16,7 @@ from biosqueeze.manifest import TaskRecord
 from biosqueeze.progress import note, track
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation
-from biosqueeze.tasks.sniffing import guess
+from biosqueeze.tasks.sniffing import guess, may_be_labelled
 
 _LINES_AT_ONCE = 1000
 # The test split is only scored: what is kept must not depend on it.
@@ -97,16 +94,3 @@ def _task_in(source: str, task: TaskRecord | None) -> Task | None:
         return open_task(task.name, Formulation.from_manifest(task.formulation), task.scheme or "")
     note(f"{source} is read as {guessed.kind}: {guessed.reason}")
     return open_task(guessed.kind)
-
-
-def may_be_labelled(source: str) -> bool:
-    """Return whether the files of a directory have the names of splits."""
-    if source.startswith("demo:"):
-        return source != DEMO
-    path = Path(source).expanduser()
-    return (
-        not is_hub(source)
-        and path.is_dir()
-        and not (path / MANIFEST).is_file()
-        and (is_saved(path) or bool(splits_named(path)))
-    )

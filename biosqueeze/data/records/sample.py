@@ -55,7 +55,7 @@ class SourceSample:
         directory = Path(self.source).expanduser()
         return directory if not hub.is_hub(self.source) and directory.is_dir() else None
 
-    @property
+    @cached_property
     def is_named_as_split(self) -> bool:
         """Whether the sampled file is found as a split by its name or folder: train.tsv, and not NCBItrainset.txt."""
         return self.directory is not None and self.path == _first_split(self.directory)
@@ -118,9 +118,7 @@ def available_splits(source: str) -> tuple[str, ...]:
         return SPLITS
     if hub.is_hub_or_saved(source):
         return splits_of(source) or SPLITS
-    directory = open_directory(source)
-    named = splits_named(directory)
-    return tuple(s for s in SPLITS if s in named or split_files(directory, s, DATA_SUFFIXES)) or SPLITS
+    return splits_named(open_directory(source)) or SPLITS
 
 
 def file_problems(directory: Path) -> str:

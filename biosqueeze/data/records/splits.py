@@ -54,7 +54,7 @@ def splits_within(name: str) -> tuple[str, ...]:
 def splits_named(directory: Path) -> tuple[str, ...]:
     """Return the splits that the names of a directory's files mention, as words or else within words.
 
-    Directories of annotated documents count as files.
+    Directories of annotated documents, and those that `split_files` finds a file in, count as files.
     """
     paths = directory.iterdir() if directory.is_dir() else ()
     names = [path.name for path in paths if path.is_file() or _holds_documents(path)]
@@ -63,10 +63,10 @@ def splits_named(directory: Path) -> tuple[str, ...]:
 
 
 def _holds_documents(directory: Path) -> bool:
-    """Return whether a directory has standoff annotations, or is named for a split and has documents at any depth."""
-    is_split = any(directory.name.lower() in names for names in SPELLINGS.values())
-    if is_split and any(any(directory.rglob(f"*{suffix}")) for suffix in (*STANDOFF_SUFFIXES, ".xml")):
-        return True
+    """Return whether a directory has standoff annotations, or is named for a split and has one file or documents."""
+    if any(directory.name.lower() in names for names in SPELLINGS.values()):
+        documents = any(any(directory.rglob(f"*{suffix}")) for suffix in (*STANDOFF_SUFFIXES, ".xml"))
+        return documents or len(_files_of_data(directory.iterdir(), DATA_SUFFIXES)) == 1
     return any(any(directory.glob(f"*{suffix}")) for suffix in STANDOFF_SUFFIXES)
 
 

@@ -58,6 +58,7 @@ def test_a_file_alone_in_the_folder_of_its_split(tmp_path):
         (tmp_path / name).touch()
     assert find_split(tmp_path, "train", TABLES) == tmp_path / "Training" / "corpus.tsv"
     assert find_split(tmp_path, "test", TABLES) is find_split(tmp_path, "dev", TABLES) is None
+    assert splits_named(tmp_path) == ("train", "dev")
 
 
 @pytest.mark.parametrize(
