@@ -93,6 +93,8 @@ class Bench:
     threads: int | None
     rounds: int | None
     rows: tuple[BenchRow, ...]
+    device: str = "cpu"
+    """Of PyTorch; the other runtimes run on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,7 @@ def _read_bench(checkpoint: Checkpoint) -> Bench | None:
         threads=machine.optional("threads", int) if machine else None,
         rounds=json.optional("rounds", int),
         rows=rows,
+        device=(machine.optional("device", str) if machine else None) or "cpu",
     )
 
 

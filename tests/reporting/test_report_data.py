@@ -8,7 +8,7 @@ import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.reporting.measurements import evaluation_table
+from biosqueeze.reporting.measurements import bench_table, evaluation_table
 from biosqueeze.reporting.report_data import Evaluation, gather, short_names
 
 
@@ -47,5 +47,19 @@ def test_types_are_those_of_the_checkpoint_on_one_data_set() -> None:
     other = evaluation({"f1-Drug": 0.1, "support-Drug": 300}, data="elsewhere")
     table = evaluation_table([parent, evaluation(types), evaluation(types, backend="onnxruntime"), other])
     assert table is not None
-    assert table.type_columns == ("type", "in the data", "torch, test", "onnxruntime, test")
-    assert table.type_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))
+    assert table.class_columns == ("class", "in the data", "torch, test", "onnxruntime, test")
+    assert table.class_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "ending"), [({}, "2 threads, 5 rounds"), ({"device": "cuda"}, "; PyTorch on cuda")]
+)
+def test_the_device_of_a_bench_is_named(pico_bert, copy_of, machine, ending) -> None:
+    path = copy_of(pico_bert)
+    (path / "results").mkdir()
+    row = {"checkpoint": "a", "backend": "torch", "p50_ms": 1.5}
+    result = {"rows": [row], "rounds": 5, "machine": {"cpu": "A Processor", "threads": 2, **machine}}
+    (path / "results" / "bench.json").write_text(json.dumps(result))
+    table = bench_table(gather(open_checkpoint(str(path))).bench)
+    assert table is not None
+    assert table.machine.startswith("A Processor, ") and table.machine.endswith(ending)
