@@ -228,7 +228,6 @@ def _split_options(options: Options) -> "SplitOptions":
         dev_share=options.dev_share,
         with_dev=options.with_dev,
         train_size=options.train_size,
-        negative=options.negative,
     )
 
 
