@@ -1,6 +1,7 @@
 """What the report shows is read from the files of a checkpoint."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,21 @@ def test_damaged_results_are_explained(pico_bert, copy_of, file, content, cause)
     with pytest.raises(SqueezeError, match="measure again") as caught:
         gather(open_checkpoint(str(path)))
     assert f"{file}: {cause}" in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 10**400])
+def test_numbers_that_cannot_be_drawn_are_missing(pico_bert, copy_of, number) -> None:
+    path = copy_of(pico_bert)
+    (path / "results").mkdir()
+    row = {"checkpoint": "a", "backend": "torch", "p50_ms": math.nan, "megabytes": math.inf}
+    (path / "results" / "bench.json").write_text(json.dumps({"rows": [row]}))
+    (path / "results" / "evaluate-torch.json").write_text(json.dumps({"metrics": {"f1": number, "recall": 0.5}}))
+    lines = [{"step": 1, "loss": 1.0}, {"step": 1, "dev": {"f1": number, "recall": 0.5}}]
+    (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    data = gather(open_checkpoint(str(path)))
+    assert data.bench is not None
+    assert (data.bench.rows[0].p50_ms, data.bench.rows[0].megabytes) == (0.0, None)
+    assert data.evaluations[0].metrics == data.trainings[0].curves.dev[0][1] == {"recall": 0.5}
 
 
 def evaluation(metrics: dict[str, float], **changes: Any) -> Evaluation:
