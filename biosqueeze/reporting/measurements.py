@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from biosqueeze.checkpoint import short_names
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
-from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation, short_names
+from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation
 from biosqueeze.summaries import score_heading, score_name
 
 _LONGEST_LABEL = 44

@@ -2,12 +2,12 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze.card.metadata import restriction_of
-from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint import Checkpoint, short_names
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, read_json
 from biosqueeze.files.json_object import JsonObject
@@ -129,13 +129,6 @@ def gather(checkpoint: Checkpoint) -> ReportData:
         evaluations=tuple(evaluation for each in evaluations for evaluation in each),
         bench=_read_bench(checkpoint),
     )
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a short name for each checkpoint: the last part of its name, or all of it where two would be equal."""
-    whole = {name: name if name.strip("./") else str(Path(name).resolve()) for name in names}
-    short = {name: Checkpoint(Path(full), full).short_name for name, full in whole.items()}
-    return short if len(set(short.values())) == len(short) else whole
 
 
 def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import registry
-from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint, short_names
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import OF_SEARCHES
 from biosqueeze.options import (
@@ -169,9 +169,8 @@ def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
             both = " and ".join(dict.fromkeys([name_by_path[path], checkpoint.name]))
             raise UsageError(f"one checkpoint is named twice: {both}; name each once")
         name_by_path[path] = checkpoint.name
-    short = [checkpoint.short_name for checkpoint in checkpoints]
-    names = short if len(set(short)) == len(short) else [checkpoint.name for checkpoint in checkpoints]
-    return dict(zip(names, checkpoints, strict=True))
+    names = short_names(name_by_path.values())
+    return {names[checkpoint.name]: checkpoint for checkpoint in checkpoints}
 
 
 def plan(options: Options) -> Plan:

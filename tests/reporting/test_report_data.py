@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,7 @@ import pytest
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.reporting.measurements import bench_table, evaluation_table
-from biosqueeze.reporting.report_data import Evaluation, gather, short_names
-
-
-def test_names_are_short_unless_equal():
-    assert short_names(["a/teacher", "student"]) == {"a/teacher": "teacher", "student": "student"}
-    assert short_names(["a/x", "b/x"]) == {"a/x": "a/x", "b/x": "b/x"}
-    assert short_names(["."]) == {".": Path.cwd().name}
+from biosqueeze.reporting.report_data import Evaluation, gather
 
 
 @pytest.mark.parametrize(
