@@ -224,12 +224,22 @@ def _numbers_to_keep(
     """Return the numbers of the runs whose checkpoints are to be kept, of those that have results."""
     if keep != "best":
         return set(results) if keep == "all" else set()
+    return set(best_of_groups(runs, results))
+
+
+def best_of_groups(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult]) -> list[int]:
+    """Return the number of the run of each group that is best on dev, of equal ones the first; see `execute`.
+
+    Args:
+        runs: of all groups.
+        results: by the number of the run, as far as there are any.
+    """
     best: dict[str, int] = {}
     for number in sorted(results):
         group = runs[number].group
         if group not in best or results[number].dev_score > results[best[group]].dev_score:
             best[group] = number
-    return set(best.values())
+    return list(best.values())
 
 
 def _warn_of_removed(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints) -> None:

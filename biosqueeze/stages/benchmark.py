@@ -249,21 +249,20 @@ def _cells(decided: _BenchmarkPlan) -> "Iterator[tuple[_Cell, Checkpoint, Benchm
 def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint]":
     """Return the point of the grid that is best on dev, for each cell of the table."""
     from biosqueeze.finetuning.grid import format_value
-    from biosqueeze.finetuning.runs import execute
+    from biosqueeze.finetuning.runs import best_of_groups, execute
 
     if not decided.grids:
         return {}
     points = [(cell, point) for cell, _, _ in _cells(decided) for point in decided.grids[cell[1]]]
     runs = _grid_runs(decided)
     note(f"searching on dev: {len(runs)} runs")
-    best: dict[_Cell, tuple[float, GridPoint]] = {}
-    for (cell, point), result in zip(points, execute(runs, jobs=options.jobs, keep="none"), strict=True):
-        if cell not in best or result.dev_score > best[cell][0]:
-            best[cell] = (result.dev_score, point)
-    for (column, name), (score, point) in best.items():
+    results = execute(runs, jobs=options.jobs, keep="none")
+    best = best_of_groups(runs, dict(enumerate(results)))
+    for number in best:
+        (column, name), point = points[number]
         values = ", ".join(f"{option.replace('_', '-')} {format_value(value)}" for option, value in point.items())
-        note(f"{column}, {name}: {values} (best on dev, {score:.4f})")
-    return {cell: point for cell, (_, point) in best.items()}
+        note(f"{column}, {name}: {values} (best on dev, {results[number].dev_score:.4f})")
+    return dict(points[number] for number in best)
 
 
 def _grid_runs(decided: _BenchmarkPlan) -> "list[FineTuningRun]":
