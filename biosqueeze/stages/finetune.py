@@ -210,8 +210,10 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
     setup = open_task_setup(str(options.task), form)
     check_training_options(options, evaluated=True)
-    if options.grid:
-        check_points(Options, {"checkpoint": options.checkpoint, **_shared_by_runs(options)}, _points(options))
+    if _is_search(options):
+        last_seed = options.seed + options.seeds - 1
+        shared = {"checkpoint": options.checkpoint, "seed": last_seed, **_shared_by_runs(options)}
+        check_points(Options, shared, _points(options))
         _check_axes(options)
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))

@@ -251,6 +251,9 @@ def test_a_search_is_planned_run_by_run(pico_bert: Path, learnable: Path, shell:
     assert steps[1:] == [f"lr={lr}, seed={seed}" for lr in (0.0001, 0.0005) for seed in (0, 1)]
     assert shell("finetune", pico_bert, "--data", learnable, "--grid", "rate=1", "--dry-run").code == 2
     assert shell("finetune", pico_bert, "--data", learnable, "--folds", "--dry-run").code == 1
+    last = ("--seeds", 2, "--seed", 2**31 - 1)
+    said = shell("finetune", pico_bert, "--data", learnable, *last, "--dry-run")
+    assert (said.code, "most 2,147,483,647, not 2,147,483,648" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(
