@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -277,6 +277,12 @@ def _download(name: str, weights: bool) -> Path:
             "check the spelling and the network, or give a local directory"
         ) from error
     return path
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a short name for each checkpoint: the last part of its name, or all of it where two would be equal."""
+    short = {name: Checkpoint(Path(name), name).short_name for name in names}
+    return short if len(set(short.values())) == len(short) else {name: name for name in short}
 
 
 def copy_files(source: Checkpoint, target: Path) -> None:

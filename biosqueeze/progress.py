@@ -112,14 +112,14 @@ class CountedWarning:
 
     count: int
     what: str
-    """What is true of these items: "examples are longer than 128 tokens"."""
+    """What is true of these items: "inputs are longer than 128 tokens"."""
     total: int | None = None
     """Number of all items, where the message is to give it."""
     detail: str = ""
     """The rest of the sentence, which is left out of the sum."""
 
     def __str__(self) -> str:
-        """Return the message: "3 of 40 examples are longer than 128 tokens, and ..."."""
+        """Return the message: "3 of 40 inputs are longer than 128 tokens, and ..."."""
         of_total = "" if self.total is None else f" of {self.total:,}"
         return f"{self.count:,}{of_total} {self.what}{self.detail}"
 

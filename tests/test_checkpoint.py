@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.backends import files_of
-from biosqueeze.checkpoint import copy_files, locate, open_checkpoint, read_result, write_result
+from biosqueeze.checkpoint import copy_files, locate, open_checkpoint, read_result, short_names, write_result
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.finetuned_checkpoint import missing_head_error
 from biosqueeze.models.loading.detection import detect_head
@@ -173,3 +173,9 @@ def test_copy_leaves_out_manifest_and_results(pico_bert: Path, tmp_path: Path) -
         (source / name).touch()
     copy_files(open_checkpoint(str(source)), target)
     assert {path.name for path in target.iterdir()} == {"onnx", *(path.name for path in pico_bert.iterdir())}
+
+
+def test_names_are_short_unless_equal() -> None:
+    assert short_names(["a/teacher", "student"]) == {"a/teacher": "teacher", "student": "student"}
+    assert short_names(["a/x", "b/x"]) == {"a/x": "a/x", "b/x": "b/x"}
+    assert short_names(["."]) == {".": Path.cwd().name}

@@ -32,8 +32,7 @@ class Tally:
     _digest: Any = field(default_factory=hashlib.sha256)
     _started: float = field(default_factory=time.monotonic)
     _seen: set[str] = field(default_factory=set)  # warnings that were printed
-    _counted: dict[str, CountedWarning] = field(default_factory=dict)  # the first of each kind
-    _chunks: Counter[str] = field(default_factory=Counter)  # number of chunks with this kind of warning
+    _times: Counter[str] = field(default_factory=Counter)  # number of counted warnings of each kind
     _sums: Counter[str] = field(default_factory=Counter)  # of their counts
 
     def count(self, records: Sequence[InputRecord], *, bad: int) -> None:
@@ -60,16 +59,17 @@ class Tally:
                 warn(warning)
                 self._seen.add(kind)
             if isinstance(warning, CountedWarning):
-                self._counted.setdefault(kind, warning)
-                self._chunks[kind] += 1
+                self._times[kind] += 1
                 self._sums[kind] += warning.count
 
     def sums(self) -> Iterator[CountedWarning]:
-        """Yield the warnings that occurred in several chunks, with their counts added up."""
-        for kind, first in self._counted.items():
-            if self._chunks[kind] > 1:
-                total = None if first.total is None else self.records - self.bad
-                yield CountedWarning(self._sums[kind], first.what, total)
+        """Yield the warnings that occurred several times, with their counts added up.
+
+        They have no total: a record may have several items, such as pairs of entities, or none.
+        """
+        for kind, times in self._times.items():
+            if times > 1:
+                yield CountedWarning(self._sums[kind], kind)
 
     @property
     def speed(self) -> str:
@@ -84,7 +84,7 @@ class Tally:
         """
         self.is_complete = True
         for warning in self.sums():
-            note(f"in all, {warning}")
+            note(f"{'in this run' if self.before else 'in all'}, {warning}")
         if not self.records:
             raise SqueezeError(f"{source} has no record; check that it was written in full")
         if self.bad == self.records:

@@ -86,7 +86,6 @@ class SplitOptions:
     dev_share: float | None = None
     with_dev: bool = False
     train_size: int | None = None
-    negative: str | None = None
 
 
 def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
@@ -101,7 +100,7 @@ def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
     data = setup.task.read(options.data, ("train",) if share and not options.with_dev else ("train", "dev"))
     splits = dict(data.splits)
     if setup.benchmark and not setup.benchmark.folds:
-        warn_of_counts(setup.benchmark, data, options.negative)
+        warn_of_counts(setup.benchmark, data, setup.task.formulation.negative)
     if share:
         pool, name = (splits["train"], "train") if not options.with_dev else (splits["train"] + splits["dev"], "both")
         splits["train"], splits["dev"] = hold_out(pool, share, _split_seed(options))

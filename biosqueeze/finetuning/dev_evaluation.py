@@ -46,8 +46,11 @@ class DevSet:
         return score
 
     def warn_of_one_label(self) -> None:
-        """Warn of a split in which all labels are the same, so that its scores cannot tell which model is better."""
-        labels = {label for gold in self._gold for label in (gold if isinstance(gold, tuple | frozenset) else (gold,))}
+        """Warn of a split whose words or examples all have the same label, or the same set of labels.
+
+        Its scores cannot tell which model is better.
+        """
+        labels = {label for gold in self._gold for label in (gold if isinstance(gold, tuple) else (gold,))}
         if len(labels) == 1:
             warn("dev has the same label everywhere, so its scores cannot tell which weights are better")
 

@@ -118,13 +118,14 @@ def _signal_name(number: int) -> str:
         return "a signal without a name"
 
 
-def slots_for(jobs: int | None) -> list[Slot]:
+def slots_for(jobs: int | None, *, on_any_gpu: bool = True) -> list[Slot]:
     """Return the slot of each run that goes side by side.
 
     Args:
         jobs: how many, at least 1; None: one per GPU, or one where there is no GPU.
+        on_any_gpu: whether each run is given a GPU; else it uses the device that --device names.
     """
-    gpus = _gpus()
+    gpus = _gpus() if on_any_gpu else []
     count = jobs or max(1, len(gpus))
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]

@@ -14,6 +14,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.run_processes import SPLIT_SEED, RunProcesses, Slot, interrupted_on_termination, slots_for
 from biosqueeze.manifest import Manifest, read_manifest
+from biosqueeze.options import AUTO_DEVICE
 from biosqueeze.output import clean
 from biosqueeze.progress import note, track, warn
 from biosqueeze.training.resuming.fingerprint import INCIDENTAL
@@ -21,6 +22,7 @@ from biosqueeze.training.resuming.finished import CONFIG_AND_TOKENIZER, model_ha
 
 KeepCheckpoints = Literal["all", "best", "none"]
 _FEWER_TO_MORE: tuple[KeepCheckpoints, ...] = ("none", "best", "all")
+_ANY_GPU = (AUTO_DEVICE, "cuda")  # values of --device that leave open which GPU
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class FineTuningRun:
     def record(self) -> Path:
         """Return the file with options and scores, which is kept when the checkpoint is removed."""
         return self.directory.with_name(self.directory.name + ".json")
+
+    @property
+    def device(self) -> str:
+        """Return the value of --device."""
+        return str(self.options.get("device", AUTO_DEVICE))
 
     @property
     def log(self) -> Path:
@@ -90,7 +97,7 @@ def execute(
         KeyboardInterrupt: Ctrl-C; every run has saved its state.
     """
     processes = RunProcesses()
-    slots = slots_for(jobs)
+    slots = slots_for(jobs, on_any_gpu=all(run.device in _ANY_GPU for run in runs))
     for slot in slots:
         processes.slots.put(slot)
     runs = _with_inputs(runs)
@@ -217,12 +224,22 @@ def _numbers_to_keep(
     """Return the numbers of the runs whose checkpoints are to be kept, of those that have results."""
     if keep != "best":
         return set(results) if keep == "all" else set()
+    return set(best_of_groups(runs, results))
+
+
+def best_of_groups(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult]) -> list[int]:
+    """Return the number of the run of each group that is best on dev, of equal ones the first; see `execute`.
+
+    Args:
+        runs: of all groups.
+        results: by the number of the run, as far as there are any.
+    """
     best: dict[str, int] = {}
     for number in sorted(results):
         group = runs[number].group
         if group not in best or results[number].dev_score > results[best[group]].dev_score:
             best[group] = number
-    return set(best.values())
+    return list(best.values())
 
 
 def _warn_of_removed(runs: Sequence[FineTuningRun], results: Mapping[int, RunResult], keep: KeepCheckpoints) -> None:
@@ -271,7 +288,8 @@ def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot, kee
     written = _checked_manifest(run)
     test = None
     if run.test:
-        test = json.loads(processes.call(run.name, ["evaluate", str(run.directory), "--json"], slot, run.log))
+        arguments = ["evaluate", str(run.directory), "--json", "--device", run.device]
+        test = json.loads(processes.call(run.name, arguments, slot, run.log))
     metric = (written.task and written.task.metric) or "f1"
     result = RunResult(dict(run.options), {**written.metrics, "metric": metric}, test)
     facts = {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), "keep": keep}

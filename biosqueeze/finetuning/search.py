@@ -11,7 +11,7 @@ from typing import Any
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.files import content_hash, read_json, write_json
 from biosqueeze.finetuning.grid import GridPoint, format_value
-from biosqueeze.finetuning.runs import FineTuningRun, RunResult, execute
+from biosqueeze.finetuning.runs import FineTuningRun, RunResult, best_of_groups, execute
 from biosqueeze.progress import note, table, warn
 
 _Finished = tuple[FineTuningRun, RunResult]
@@ -133,11 +133,8 @@ def spread(scores: Sequence[float]) -> dict[str, Any]:
 
 def _score_folds(finished: Sequence[_Finished], metric: str, jobs: int | None) -> dict[str, Any]:
     """Return the test scores of the best run of each fold."""
-    best: dict[str, _Finished] = {}
-    for run, result in finished:
-        if run.group not in best or result.dev_score > best[run.group][1].dev_score:
-            best[run.group] = (run, result)
-    winners = [replace(run, test=True) for run, _ in best.values()]
+    runs, results = zip(*finished, strict=True)
+    winners = [replace(runs[number], test=True) for number in best_of_groups(runs, dict(enumerate(results)))]
     scores = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="best") if r.test]
     summary = {"test": scores, **spread(scores)}
     note(f"test {metric} over {len(scores)} folds: mean {summary['mean']:.4f}, median {summary['median']:.4f}")

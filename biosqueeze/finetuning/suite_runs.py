@@ -1,6 +1,5 @@
 """The fine-tunings of a benchmark suite: the data on disk, the papers' hyperparameters, one run per seed and fold."""
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -98,31 +97,34 @@ def find_benchmarks(
         overrides: see `parse_overrides`.
 
     Raises:
-        SqueezeError: there is no such directory, or no complete benchmark.
+        SqueezeError: there is no such directory, or no benchmark that can be run.
     """
     if not root.is_dir():
         raise SqueezeError(f"there is no directory {root}; give the one that has the folders of the benchmarks")
     found: list[BenchmarkFineTuning] = []
-    skipped: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    unfit: dict[str, str] = {}
     for benchmark in suite.benchmarks:
         if only and benchmark.name not in only:
             continue
         data = locate(benchmark, root)
         if data is None:
-            skipped[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {root}"
+            absent[benchmark.name] = f"no {' or '.join(benchmark.folders)} under {root}"
             continue
         try:
             options = {**paper_options(benchmark), **overrides.get("", {}), **overrides.get(benchmark.name, {})}
             found.append(_check_data(benchmark, data, options))
         except SqueezeError as error:
-            skipped[benchmark.name] = str(error)
+            unfit[benchmark.name] = str(error)
             warn(f"{benchmark.title} is left out: {error}")
+    if not found and unfit:
+        raise SqueezeError(f"none of {suite.name}'s benchmarks under {root} can be run; the warnings say why")
     if not found:
         raise SqueezeError(
-            f"none of {suite.name}'s benchmarks is under {root} with all its splits: "
+            f"none of {suite.name}'s benchmarks is under {root}: "
             f"`biosqueeze tasks {suite.name}` lists where to get them and how to name their folders"
         )
-    return tuple(found), skipped
+    return tuple(found), absent | unfit
 
 
 def paper_options(benchmark: Benchmark) -> dict[str, Any]:
@@ -157,11 +159,11 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
         return BenchmarkFineTuning(benchmark, data, options, read(("train", "dev", "test")), parts)
     except SqueezeError as error:
         without_dev = error
-    with contextlib.suppress(SqueezeError):
-        facts = read(("train", "test"))
-        warn(f"{benchmark.title}: {without_dev}; so {DEV_SHARE:.0%} of train is held out as dev")
-        return BenchmarkFineTuning(benchmark, data, {**options, "dev_share": DEV_SHARE}, facts, parts)
-    raise without_dev
+    facts = read(("train", "test"))  # raises where something else is wrong
+    held_out = {"dev_share": DEV_SHARE, **options}
+    held_out.pop("with_dev", None)  # there is none to train on
+    warn(f"{benchmark.title}: {without_dev}; so {held_out['dev_share']:.0%} of train is held out as dev")
+    return BenchmarkFineTuning(benchmark, data, held_out, facts, parts)
 
 
 def _read_splits(

@@ -3,11 +3,10 @@
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from biosqueeze import environment, progress
-from biosqueeze.checkpoint import Checkpoint, read_result
+from biosqueeze.checkpoint import Checkpoint, read_result, short_names
 from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
 from biosqueeze.summaries import main_score, measured_on, score_heading, share_of
@@ -80,7 +79,7 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
 
     A note says what is missing for retention.
     """
-    names = _display_names(rows)
+    names = short_names(row["checkpoint"] for row in rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
     torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
     machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
@@ -99,12 +98,6 @@ def _reason(baseline_score: float) -> str:
     if baseline_score > 0:
         return "evaluated on other data, or by another score"
     return f"there is no share of the first checkpoint's score, {baseline_score:.4f}"
-
-
-def _display_names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Map each checkpoint to its short name, or to its whole name where two short names are equal."""
-    names = {row["checkpoint"]: Checkpoint(Path(row["checkpoint"]), row["checkpoint"]).short_name for row in rows}
-    return names if len(set(names.values())) == len(names) else {name: name for name in names}
 
 
 def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:

@@ -40,15 +40,19 @@ class Curves:
     @property
     def dev_names(self) -> tuple[str, ...]:
         """The scores of the whole split: neither those of one entity type, nor counts, losses or thresholds."""
-        scores = self.dev[0][1] if self.dev else {}
         losses = (*self.dev_losses, _PERPLEXITY)
-        names = (name for name, value in scores.items() if isinstance(value, float) and "-" not in name)
+        names = (name for name, value in self._dev_scores.items() if isinstance(value, float) and "-" not in name)
         return tuple(name for name in names if name not in losses and not name.endswith(_THRESHOLD))
 
     @property
     def dev_losses(self) -> tuple[str, ...]:
         """The loss terms that were also computed on held-out text."""
-        return tuple(name for name in (self.dev[0][1] if self.dev else {}) if name in self.terms)
+        return tuple(name for name in self._dev_scores if name in self.terms)
+
+    @property
+    def _dev_scores(self) -> Mapping[str, float]:
+        """One value of each score: a step may lack one that is not finite."""
+        return {name: value for _, scores in self.dev for name, value in scores.items()}
 
 
 def read_curves(directory: Path) -> Curves | None:
@@ -89,20 +93,20 @@ def _entries(texts: Iterator[bytes]) -> Iterator[dict[str, Any]]:
             line = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and np.isfinite(_as_float(line["step"])):
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and np.isfinite(as_float(line["step"])):
             yield line
 
 
 def _scores_of(lines: list[dict[str, Any]], kind: str) -> dict[int, dict[str, float]]:
-    """Return the scores under a key, `dev` or `probe`, by step."""
+    """Return the finite scores under a key, `dev` or `probe`, by step."""
     scored = {line["step"]: line[kind] for line in lines if isinstance(line.get(kind), dict)}
     return {
-        step: {name: v for name, v in scores.items() if isinstance(v, int | float)} for step, scores in scored.items()
+        step: {name: v for name, v in scores.items() if np.isfinite(as_float(v))} for step, scores in scored.items()
     }
 
 
-def _as_float(value: object) -> float:
-    """Return a number as a float; NaN for anything else, and for an integer that no float can hold."""
+def as_float(value: object) -> float:
+    """Return a number of a file as a float; NaN for anything else, and for an integer that no float can hold."""
     try:
         return float(value) if isinstance(value, int | float) else np.nan
     except OverflowError:
@@ -110,7 +114,7 @@ def _as_float(value: object) -> float:
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> Array:
-    return np.array([_as_float(line.get(name)) for line in lines], dtype=np.float64)
+    return np.array([as_float(line.get(name)) for line in lines], dtype=np.float64)
 
 
 def _durations(lines: list[dict[str, Any]], dev: Mapping[int, object]) -> Array:

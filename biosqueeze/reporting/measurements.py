@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from biosqueeze.checkpoint import short_names
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
-from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation, short_names
+from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation
 from biosqueeze.summaries import score_heading, score_name
 
 _LONGEST_LABEL = 44
@@ -31,12 +32,12 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class EvaluationTable:
-    """The scores of whole splits, and the F1 of each entity type."""
+    """The scores of whole splits, and the F1 of each class: a label or a type of entities."""
 
     columns: tuple[str, ...]
     rows: tuple[EvaluationRow, ...]
-    type_columns: tuple[str, ...] = ()
-    type_rows: tuple[tuple[str, ...], ...] = ()
+    class_columns: tuple[str, ...] = ()
+    class_rows: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,11 @@ def _evaluation_panels(evaluations: Sequence[Evaluation]) -> list[Panel]:
         for label, evaluation in zip(labels, same, strict=True)
     )
     name = score_name(same[0].metric)
-    return [Panel(f"{name} against size", "size, MB", f"{name} on {_data_text(same[0])}", tuple(points))]
+    return [Panel(f"{name} against size", "size, MB", f"{name} on {data_text(same[0])}", tuple(points))]
 
 
-def _data_text(evaluation: Evaluation) -> str:
+def data_text(evaluation: Evaluation) -> str:
+    """Return the name of the data, with split and restriction: "ncbi (test; types Disease)"."""
     restriction = f"; {evaluation.restriction}" if evaluation.restriction else ""
     return f"{PurePath(evaluation.data).name} ({evaluation.split}{restriction})"
 
@@ -128,7 +130,7 @@ def evaluation_table(evaluations: Sequence[Evaluation]) -> EvaluationTable | Non
             evaluation.checkpoint,
             evaluation.own,
             evaluation.backend,
-            _data_text(evaluation),
+            data_text(evaluation),
             (
                 *(format_number(evaluation.metrics.get(name), 4) for name in whole),
                 format_number(evaluation.megabytes, 1),
@@ -137,27 +139,27 @@ def evaluation_table(evaluations: Sequence[Evaluation]) -> EvaluationTable | Non
         for evaluation in evaluations
     )
     columns = ("checkpoint", "backend", "data", *map(score_name, whole), "MB")
-    return EvaluationTable(columns, rows, *_type_table(evaluations, [name for name in scores if name[:3] == "f1-"]))
+    return EvaluationTable(columns, rows, *_class_table(evaluations, [name for name in scores if name[:3] == "f1-"]))
 
 
-def _type_table(
+def _class_table(
     evaluations: Sequence[Evaluation], names: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Return columns and rows of F1 by entity type; empty for a single type, whose F1 is that of the whole."""
-    typed = [each for each in evaluations if each.own and any(name in each.metrics for name in names)]
-    own = [each for each in typed if each.measured_on == typed[0].measured_on]  # counts are those of one data set
+    """Return columns and rows of F1 by class; empty for a single class, whose F1 is that of the whole."""
+    classed = [each for each in evaluations if each.own and any(name in each.metrics for name in names)]
+    own = [each for each in classed if each.measured_on == classed[0].measured_on]  # counts are those of one data set
     names = [name for name in names if any(name in each.metrics for each in own)]
     if len(names) < 2:
         return (), ()
     rows = tuple(
         (
-            entity_type,
-            format_number(own[0].metrics.get(f"support-{entity_type}")),
-            *(format_number(evaluation.metrics.get(f"f1-{entity_type}"), 4) for evaluation in own),
+            label,
+            format_number(own[0].metrics.get(f"support-{label}")),
+            *(format_number(evaluation.metrics.get(f"f1-{label}"), 4) for evaluation in own),
         )
-        for entity_type in (name.removeprefix("f1-") for name in names)
+        for label in (name.removeprefix("f1-") for name in names)
     )
-    return ("type", "in the data", *(f"{evaluation.backend}, {evaluation.split}" for evaluation in own)), rows
+    return ("class", "in the data", *(f"{evaluation.backend}, {evaluation.split}" for evaluation in own)), rows
 
 
 def bench_table(bench: Bench | None) -> BenchTable | None:
@@ -169,9 +171,9 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
     for row in bench.rows:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
-    machine = (
-        f"{bench.cpu or 'unknown processor'}, {_counted(bench.threads, 'thread')}, {_counted(bench.rounds, 'round')}"
-    )
+    counts = f"{_counted(bench.threads, 'thread')}, {_counted(bench.rounds, 'round')}"
+    torch_device = "" if bench.device == "cpu" else f"; PyTorch on {bench.device}"
+    machine = f"{bench.cpu or 'unknown processor'}, {counts}{torch_device}"
     scores = score_heading(row.metric for row in bench.rows if row.score is not None)
     return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
 

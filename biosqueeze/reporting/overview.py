@@ -12,6 +12,7 @@ from biosqueeze.backends.deployed import deployed_megabytes
 from biosqueeze.files import megabytes
 from biosqueeze.manifest import HistoryEntry, now
 from biosqueeze.reporting.formatting import format_number
+from biosqueeze.reporting.measurements import data_text
 from biosqueeze.reporting.plots import COLOURS, training_plot
 from biosqueeze.reporting.report_data import ReportData, TrainingRun
 from biosqueeze.summaries import score_name
@@ -117,7 +118,7 @@ def _key_figures(data: ReportData) -> list[tuple[str, str]]:
     own = [evaluation for evaluation in data.evaluations if evaluation.own and evaluation.score is not None]
     if own:
         best = max(own, key=lambda evaluation: evaluation.score or 0.0)
-        figures.append((f"{score_name(best.metric)} on {best.split}, {best.backend}", f"{best.score:.4f}"))
+        figures.append((f"{score_name(best.metric)} on {data_text(best)}, {best.backend}", f"{best.score:.4f}"))
     return figures
 
 
@@ -201,7 +202,7 @@ def _training_facts(training: TrainingRun) -> str:
     metrics = training.manifest.metrics if training.manifest else {}
     words = [f"{format_number(metrics.get('steps', len(training.curves.steps)))} steps"]
     if metrics.get("tokens"):
-        words.append(f"{metrics['tokens'] / 1e6:,.2f} M tokens")
+        words.append(f"{_millions(metrics['tokens'])} tokens")
     if metrics.get("seconds"):
         words.append(f"{timedelta(seconds=round(metrics['seconds']))} h")
     if metrics.get("compute"):

@@ -182,7 +182,7 @@ def _draw_scores(axes: Axes, curves: Curves, metric: str | None, kept: int | Non
         style = {"color": COLOURS[(index + len(names)) % 8], "label": _legend_text(f"probe {name}")}
         axes.plot(*zip(*found, strict=True), f"{_MARKERS[index % 8]}:", **style)
     axes.margins(y=0.12)
-    _finish(axes, curves, "Held-out scores" if keeps_last else "Dev scores", "score, 0 to 1")
+    _finish(axes, curves, "Held-out scores" if keeps_last else "Dev scores", "score")
 
 
 def _draw_rate(axes: Axes, curves: Curves) -> None:

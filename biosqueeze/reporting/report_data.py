@@ -1,18 +1,19 @@
 """Gather what the report shows: the checkpoint, its parents that are still on the disk, their curves and results."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze.card.metadata import restriction_of
-from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint import Checkpoint, short_names
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, read_json
 from biosqueeze.files.json_object import JsonObject
 from biosqueeze.manifest import Manifest, ParentRef, read_manifest
 from biosqueeze.reporting import FILE_NAME
-from biosqueeze.reporting.curves import Curves, read_curves
+from biosqueeze.reporting.curves import Curves, as_float, read_curves
 from biosqueeze.summaries import measured_on
 
 _ADVICE = "delete the file and measure again"
@@ -93,6 +94,8 @@ class Bench:
     threads: int | None
     rounds: int | None
     rows: tuple[BenchRow, ...]
+    device: str = "cpu"
+    """Of PyTorch; the other runtimes run on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +129,6 @@ def gather(checkpoint: Checkpoint) -> ReportData:
         evaluations=tuple(evaluation for each in evaluations for evaluation in each),
         bench=_read_bench(checkpoint),
     )
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a short name for each checkpoint: the last part of its name, or all of it where two would be equal."""
-    whole = {name: name if name.strip("./") else str(Path(name).resolve()) for name in names}
-    short = {name: Checkpoint(Path(full), full).short_name for name, full in whole.items()}
-    return short if len(set(short.values())) == len(short) else whole
 
 
 def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:
@@ -184,7 +180,7 @@ def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Ev
             restriction=restriction_of(json.values),
             backend=backend,
             metric=json.optional("metric", str) or "f1",
-            metrics={key: value for key, value in metrics.items() if isinstance(value, int | float)},
+            metrics={key: value for key, value in metrics.items() if math.isfinite(as_float(value))},
             megabytes=_megabytes(checkpoint, backend),
         )
 
@@ -210,26 +206,33 @@ def _read_bench(checkpoint: Checkpoint) -> Bench | None:
         threads=machine.optional("threads", int) if machine else None,
         rounds=json.optional("rounds", int),
         rows=rows,
+        device=(machine.optional("device", str) if machine else None) or "cpu",
     )
 
 
 def _parse_row(json: JsonObject) -> BenchRow:
-    score = json.optional("score", float)
+    score = _finite(json, "score")
     return BenchRow(
         checkpoint=json.get("checkpoint", str),
         backend=json.get("backend", str),
         batch_size=json.optional("batch_size", int),
         length=json.optional("length", int),
-        p50_ms=json.optional("p50_ms", float) or 0.0,
-        p95_ms=json.optional("p95_ms", float),
-        speed_up=json.optional("speed_up", float),
-        sequences_per_second=json.optional("sequences_per_second", float),
-        peak_rss_mb=json.optional("peak_rss_mb", float),
-        megabytes=json.optional("megabytes", float),
+        p50_ms=_finite(json, "p50_ms") or 0.0,
+        p95_ms=_finite(json, "p95_ms"),
+        speed_up=_finite(json, "speed_up"),
+        sequences_per_second=_finite(json, "sequences_per_second"),
+        peak_rss_mb=_finite(json, "peak_rss_mb"),
+        megabytes=_finite(json, "megabytes"),
         metric=json.optional("metric", str) or "f1",
-        score=json.optional("f1", float) if score is None else score,  # f1: of earlier releases
+        score=_finite(json, "f1") if score is None else score,  # f1: of earlier releases
         comparable=json.values.get("retention", 1.0) is not None,
     )
+
+
+def _finite(json: JsonObject, key: str) -> float | None:
+    """Return a number; None where it is missing, NaN or infinite."""
+    value = json.optional(key, float)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _parameters(checkpoint: Checkpoint) -> Mapping[str, int]:

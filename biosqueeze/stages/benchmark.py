@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import registry
-from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.checkpoint import Checkpoint, open_checkpoint, short_names
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import OF_SEARCHES
 from biosqueeze.options import (
@@ -169,9 +169,8 @@ def _columns(checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
             both = " and ".join(dict.fromkeys([name_by_path[path], checkpoint.name]))
             raise UsageError(f"one checkpoint is named twice: {both}; name each once")
         name_by_path[path] = checkpoint.name
-    short = [checkpoint.short_name for checkpoint in checkpoints]
-    names = short if len(set(short)) == len(short) else [checkpoint.name for checkpoint in checkpoints]
-    return dict(zip(names, checkpoints, strict=True))
+    names = short_names(name_by_path.values())
+    return {names[checkpoint.name]: checkpoint for checkpoint in checkpoints}
 
 
 def plan(options: Options) -> Plan:
@@ -250,21 +249,20 @@ def _cells(decided: _BenchmarkPlan) -> "Iterator[tuple[_Cell, Checkpoint, Benchm
 def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint]":
     """Return the point of the grid that is best on dev, for each cell of the table."""
     from biosqueeze.finetuning.grid import format_value
-    from biosqueeze.finetuning.runs import execute
+    from biosqueeze.finetuning.runs import best_of_groups, execute
 
     if not decided.grids:
         return {}
     points = [(cell, point) for cell, _, _ in _cells(decided) for point in decided.grids[cell[1]]]
     runs = _grid_runs(decided)
     note(f"searching on dev: {len(runs)} runs")
-    best: dict[_Cell, tuple[float, GridPoint]] = {}
-    for (cell, point), result in zip(points, execute(runs, jobs=options.jobs, keep="none"), strict=True):
-        if cell not in best or result.dev_score > best[cell][0]:
-            best[cell] = (result.dev_score, point)
-    for (column, name), (score, point) in best.items():
+    results = execute(runs, jobs=options.jobs, keep="none")
+    best = best_of_groups(runs, dict(enumerate(results)))
+    for number in best:
+        (column, name), point = points[number]
         values = ", ".join(f"{option.replace('_', '-')} {format_value(value)}" for option, value in point.items())
-        note(f"{column}, {name}: {values} (best on dev, {score:.4f})")
-    return {cell: point for cell, (_, point) in best.items()}
+        note(f"{column}, {name}: {values} (best on dev, {results[number].dev_score:.4f})")
+    return dict(points[number] for number in best)
 
 
 def _grid_runs(decided: _BenchmarkPlan) -> "list[FineTuningRun]":

@@ -146,32 +146,44 @@ class _FineTuningRequest:
     out: Path
     reason: str  # why this task, if it was not given
 
-    def read(self) -> "tuple[Dataset, str]":
-        """Read train and dev, of folds the first; return them with the metric that selects the best checkpoint."""
+    def read(self, source: str) -> "tuple[Dataset, str]":
+        """Read train and dev of a directory; return them with the metric that selects the best checkpoint."""
         from biosqueeze.finetuning.data import read_splits, select_metric
 
-        data = read_splits(self.setup, _split_options(self.options))
+        data = read_splits(self.setup, _split_options(self.options, source))
         if self.reason:
             note(self.reason)
         return data, select_metric(self.setup.for_data(data), self.options.metric, data)
 
     def checked(self) -> "Dataset":
-        """Return the data, and check what a training would refuse.
+        """Return the data, of folds the first, and check what a training would refuse.
 
         Raises:
             SqueezeError: the data do not open.
             UsageError: there is no such metric, or the data or the model do not fit the options.
         """
+        if not self.options.folds:
+            return self._checked(self.options.data)
+        first, *others = _folds(self.options)
+        data = self._checked(first)
+        splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
+        with quietly():
+            self.setup.task.read(first, splits)
+            for fold in others:
+                self.setup.task.read(fold, splits)
+                self._checked(fold)
+        return data
+
+    def _checked(self, source: str) -> "Dataset":
         from biosqueeze.finetuning.point_checks import check_points_on_data
         from biosqueeze.models.loading.load import load_config
 
-        data = self.read()[0]
-        config, examples = load_config(self.source), len(data.splits["train"])
-        check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
-        splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
-        with quietly():
-            for fold in _folds(self.options) if self.options.folds else ():
-                self.setup.task.read(fold, splits)
+        try:
+            data = self.read(source)[0]
+            config, examples = load_config(self.source), len(data.splits["train"])
+            check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
+        except UsageError as error:
+            raise UsageError(f"{source}: {error}" if self.options.folds else str(error)) from error
         return data
 
 
@@ -198,8 +210,10 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
     setup = open_task_setup(str(options.task), form)
     check_training_options(options, evaluated=True)
-    if options.grid:
-        check_points(Options, {"checkpoint": options.checkpoint, **_shared_by_runs(options)}, _points(options))
+    if _is_search(options):
+        last_seed = options.seed + options.seeds - 1
+        shared = {"checkpoint": options.checkpoint, "seed": last_seed, **_shared_by_runs(options)}
+        check_points(Options, shared, _points(options))
         _check_axes(options)
     select_device(options.device)
     out = Path(options.out) if options.out else derive_out(source, str(options.task).replace("/", "-"))
@@ -219,16 +233,15 @@ def _check_axes(options: Options) -> None:
             raise UsageError(f"--{flag} has no effect, because --grid sets {flag} too; leave out one of the two")
 
 
-def _split_options(options: Options) -> "SplitOptions":
+def _split_options(options: Options, source: str) -> "SplitOptions":
     from biosqueeze.finetuning.data import SplitOptions
 
     return SplitOptions(
-        data=_folds(options)[0] if options.folds else options.data,
+        data=source,
         seed=options.seed,
         dev_share=options.dev_share,
         with_dev=options.with_dev,
         train_size=options.train_size,
-        negative=options.negative,
     )
 
 
@@ -286,7 +299,7 @@ def run(options: Options) -> Outcome:
         return done
     options, hashes = resume_where_saved(out, options), recorded_hashes(options)
     with open_output(out, inputs_of(options, source), force=options.force, resume=bool(options.resume)) as output:
-        data, metric = request.read()
+        data, metric = request.read(options.data)
         setup = request.setup.for_data(data)
         is_changed = options.reinit_layers or options.dev_share or options.with_dev
         may_keep_start = not (is_changed or trained_on_dev(source))

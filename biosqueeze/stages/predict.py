@@ -48,6 +48,7 @@ from biosqueeze.options import (
 from biosqueeze.progress import note
 from biosqueeze.tasks import with_columns
 from biosqueeze.tasks.formulation import ReadingOptions
+from biosqueeze.training.resuming.finished import CONFIG_AND_TOKENIZER, model_hash
 
 if TYPE_CHECKING:
     from biosqueeze.annotation.annotator import Annotator
@@ -264,7 +265,7 @@ def _made_by(options: Options, request: _PredictionRequest) -> dict[str, Any]:
     folders = () if request.backend.startswith("torch") else (checkpoint.path / name for name in ARTEFACTS)
     return {
         "checkpoint": checkpoint.weights_sha256(),
-        "list of labels": list(checkpoint.labels),
+        CONFIG_AND_TOKENIZER: model_hash(checkpoint.path),
         "record of its task": checkpoint.task.as_json() if checkpoint.task else None,
         "graph": [content_hash(folder) for folder in folders if folder.is_dir()],
         "task": request.kind,

@@ -44,9 +44,17 @@ def test_counts_are_added_up_over_chunks(capsys):
     err = capsys.readouterr().err
     assert err.count("warning:") == 3
     assert err.count("sentences are too long: 1 at their end") == err.count("warning: plain") == 1
-    assert "in all, 4 of 7 sentences are too long\n" in err
+    assert "in all, 4 sentences are too long\n" in err
     assert "passages are short\n" in err and "in all, 5" not in err
     assert "8 records, 1 of them bad (the first: x)" in err
+
+
+def test_sums_are_of_the_run_that_continues(capsys):
+    tally = Tally(records=4, before=4)
+    tally.add(Chunk([5, 6]), [cut(1, 2)])
+    tally.add(Chunk([7, 8]), [cut(1, 2)])
+    tally.conclude("input")
+    assert "in this run, 2 sentences are too long\n" in capsys.readouterr().err
 
 
 def test_no_good_record_is_a_failure():

@@ -8,7 +8,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -323,3 +325,23 @@ def test_gpus_are_assigned_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert slots_for(None) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in slots_for(3)] == ["3", "5", "3"]
+
+
+@pytest.mark.parametrize(("device", "gpu"), [("auto", "3"), ("cuda", "3"), ("cuda:1", None), ("cpu", None)])
+def test_a_device_with_a_name_is_that_of_the_runs(
+    device: str, gpu: str | None, tmp_path: Path, calls: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run to which one GPU is visible has no cuda:1."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    seen: list[tuple[str | None, list[str]]] = []
+
+    def call(self: object, name: str, arguments: list[str], slot: dict[str, str], log: Path) -> str:
+        seen.append((slot.get("CUDA_VISIBLE_DEVICES"), arguments[arguments.index("--device") :][:2]))
+        return "{}"
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(run_processes.RunProcesses, "call", call)
+    monkeypatch.setattr(runs, "_checked_manifest", lambda _run: SimpleNamespace(task=None, metrics={"f1": 0.5}))
+    (run,) = make(tmp_path, 1)
+    execute([replace(run, options={**run.options, "device": device})])
+    assert seen == [(gpu, ["--device", device])] * 2

@@ -79,3 +79,10 @@ def test_held_out_losses_and_probes_are_no_dev_scores(tmp_path: Path) -> None:
     assert read.probes == ((1, {"ner": 0.5}),)
     assert "mlm, held out" in training_plot(read)
     assert "probe ner" in training_plot(read)
+
+
+def test_scores_that_the_first_evaluation_lacks_count(tmp_path):
+    lines = [{"step": 1, "loss": 1.0}, {"step": 1, "dev": {"f1": 0.5}}, {"step": 2, "dev": {"loss": 0.9, "mrr": 0.7}}]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    curves = read_curves(tmp_path)
+    assert (curves.dev_names, curves.dev_losses) == (("f1", "mrr"), ("loss",))

@@ -1,21 +1,15 @@
 """What the report shows is read from the files of a checkpoint."""
 
 import json
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.reporting.measurements import evaluation_table
-from biosqueeze.reporting.report_data import Evaluation, gather, short_names
-
-
-def test_names_are_short_unless_equal():
-    assert short_names(["a/teacher", "student"]) == {"a/teacher": "teacher", "student": "student"}
-    assert short_names(["a/x", "b/x"]) == {"a/x": "a/x", "b/x": "b/x"}
-    assert short_names(["."]) == {".": Path.cwd().name}
+from biosqueeze.reporting.measurements import bench_table, evaluation_table
+from biosqueeze.reporting.report_data import Evaluation, gather
 
 
 @pytest.mark.parametrize(
@@ -35,6 +29,21 @@ def test_damaged_results_are_explained(pico_bert, copy_of, file, content, cause)
     assert f"{file}: {cause}" in str(caught.value)
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, 10**400])
+def test_numbers_that_cannot_be_drawn_are_missing(pico_bert, copy_of, number) -> None:
+    path = copy_of(pico_bert)
+    (path / "results").mkdir()
+    row = {"checkpoint": "a", "backend": "torch", "p50_ms": math.nan, "megabytes": math.inf}
+    (path / "results" / "bench.json").write_text(json.dumps({"rows": [row]}))
+    (path / "results" / "evaluate-torch.json").write_text(json.dumps({"metrics": {"f1": number, "recall": 0.5}}))
+    lines = [{"step": 1, "loss": 1.0}, {"step": 1, "dev": {"f1": number, "recall": 0.5}}]
+    (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    data = gather(open_checkpoint(str(path)))
+    assert data.bench is not None
+    assert (data.bench.rows[0].p50_ms, data.bench.rows[0].megabytes) == (0.0, None)
+    assert data.evaluations[0].metrics == data.trainings[0].curves.dev[0][1] == {"recall": 0.5}
+
+
 def evaluation(metrics: dict[str, float], **changes: Any) -> Evaluation:
     measured = {"own": True, "task": "ner", "data": "d", "split": "test", "backend": "torch", "metric": "f1"}
     values = {"checkpoint": "c", "restriction": "", "megabytes": None, **measured, **changes}
@@ -47,5 +56,19 @@ def test_types_are_those_of_the_checkpoint_on_one_data_set() -> None:
     other = evaluation({"f1-Drug": 0.1, "support-Drug": 300}, data="elsewhere")
     table = evaluation_table([parent, evaluation(types), evaluation(types, backend="onnxruntime"), other])
     assert table is not None
-    assert table.type_columns == ("type", "in the data", "torch, test", "onnxruntime, test")
-    assert table.type_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))
+    assert table.class_columns == ("class", "in the data", "torch, test", "onnxruntime, test")
+    assert table.class_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "ending"), [({}, "2 threads, 5 rounds"), ({"device": "cuda"}, "; PyTorch on cuda")]
+)
+def test_the_device_of_a_bench_is_named(pico_bert, copy_of, machine, ending) -> None:
+    path = copy_of(pico_bert)
+    (path / "results").mkdir()
+    row = {"checkpoint": "a", "backend": "torch", "p50_ms": 1.5}
+    result = {"rows": [row], "rounds": 5, "machine": {"cpu": "A Processor", "threads": 2, **machine}}
+    (path / "results" / "bench.json").write_text(json.dumps(result))
+    table = bench_table(gather(open_checkpoint(str(path))).bench)
+    assert table is not None
+    assert table.machine.startswith("A Processor, ") and table.machine.endswith(ending)

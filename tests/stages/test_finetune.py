@@ -251,6 +251,28 @@ def test_a_search_is_planned_run_by_run(pico_bert: Path, learnable: Path, shell:
     assert steps[1:] == [f"lr={lr}, seed={seed}" for lr in (0.0001, 0.0005) for seed in (0, 1)]
     assert shell("finetune", pico_bert, "--data", learnable, "--grid", "rate=1", "--dry-run").code == 2
     assert shell("finetune", pico_bert, "--data", learnable, "--folds", "--dry-run").code == 1
+    last = ("--seeds", 2, "--seed", 2**31 - 1)
+    said = shell("finetune", pico_bert, "--data", learnable, *last, "--dry-run")
+    assert (said.code, "most 2,147,483,647, not 2,147,483,648" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        (("--train-size", 3), "data/2: --train-size 3 is more than the 2 training examples"),
+        (("--grid", "train-size=1,3"), "data/2: --grid train-size=3: --train-size 3 is more than the 2"),
+        (("--metric", "f1-Gene"), "data/2: --metric: there is no score 'f1-Gene'"),
+    ],
+)
+def test_every_fold_is_checked_before_the_first_run(
+    extra: tuple[object, ...], says: str, pico_bert: Path, tmp_path: Path, shell: Shell
+) -> None:
+    for number, text in enumerate((f"{GOOD}\np53\tB-Gene\n", GOOD), 1):
+        for split in ("train", "dev", "test"):
+            (tmp_path / "data" / str(number)).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "data" / str(number) / f"{split}.tsv").write_text(f"{split}\tO\n{text}")
+    said = shell("finetune", pico_bert, "--data", "data", "--task", "ner", "--folds", *extra, "--dry-run")
+    assert (said.code, says in said.err) == (2, True), said.err
 
 
 def test_finished_runs_of_a_search_are_kept(

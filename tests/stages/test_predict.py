@@ -89,8 +89,8 @@ def test_counted_warnings_are_added_up(classifier, tmp_path, capsys):
     err = capsys.readouterr().err
     assert len(predictions) == 40
     assert err.count("warning:") == 1
-    assert "warning: 4 of 4 examples are longer than 8 tokens" in err
-    assert "in all, 20 of 40 examples are longer than 8 tokens\n" in err
+    assert "warning: 4 of 4 inputs are longer than 8 tokens" in err
+    assert "in all, 20 inputs are longer than 8 tokens\n" in err
 
 
 def test_recipe_skips_a_finished_step(ner, records, shell, tmp_path):

@@ -270,7 +270,7 @@ def test_long_examples_are_reported_once(shell, tmp_path):
     result = shell("shrink", source, "--ffn", "32", *words, "--out", "small")
     assert result.code == 0, result.err
     assert result.err.count("are longer than 128 tokens") == 1, result.err
-    assert "some examples are longer than 128 tokens, as in the fine-tuning" in result.err
+    assert "some inputs are longer than 128 tokens, as in the fine-tuning" in result.err
     assert "--max-length" not in result.err
 
 

@@ -59,7 +59,7 @@ def test_truncation_is_warned_of_once(capsys):
     inputs = [("cells " * 30,), ("gene",), ("protein " * 10,)]
     sequences.encode_sequences(inputs, TOKENIZERS["bert"], 8)
     said = capsys.readouterr().err
-    assert "2 of 3 examples are longer than 8 tokens (the longest has 32)" in said
+    assert "2 of 3 inputs are longer than 8 tokens (the longest has 32)" in said
     assert said.count("warning") == 1
     sequences.encode_sequences(inputs, TOKENIZERS["bert"], 32)
     assert capsys.readouterr().err == ""

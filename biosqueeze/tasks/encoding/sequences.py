@@ -156,7 +156,7 @@ def warn_of_truncation(lengths: Sequence[int], max_length: int) -> None:
         detail = (
             f" (the longest has {max(lengths):,}) and are truncated; --max-length sets this, up to the model's limit"
         )
-        warn(CountedWarning(cut, f"examples are longer than {max_length} tokens", len(lengths), detail))
+        warn(CountedWarning(cut, f"inputs are longer than {max_length} tokens", len(lengths), detail))
 
 
 def logits_by_example(windows: Sequence[SequenceWindow], logits: Sequence[Floats], examples: int) -> Floats:

@@ -1,0 +1,40 @@
+"""The benchmarks of a suite that are found, and the options that they are run with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biosqueeze.benchmarks.suite import load_suite
+from biosqueeze.errors import SqueezeError
+from biosqueeze.finetuning.suite_runs import find_benchmarks
+
+WITH_DEV = {"with_dev": True, "dev_share": 0.25}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Write NCBI-disease without a dev split."""
+    (tmp_path / "NCBI-disease").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "NCBI-disease" / f"{split}.tsv").write_text(f"{split}\tO\nlupus\tB-Disease\n\nthe\tO\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("given", "share"), [({}, 0.1), (WITH_DEV, 0.25)])
+def test_without_a_dev_split_train_is_divided(
+    given: Mapping[str, Any], share: float, root: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (found,), _ = find_benchmarks(load_suite("blurb"), root, ["ncbi-disease"], {"": given})
+    assert found.options["dev_share"] == share
+    assert "with_dev" not in found.options
+    assert f"so {share:.0%} of train is held out as dev" in capsys.readouterr().err
+
+
+def test_an_unfit_option_is_no_missing_split(root: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SqueezeError, match="can be run; the warnings say why"):
+        find_benchmarks(load_suite("blurb"), root, [], {"": {"types": ("Gene",)}})
+    assert "left out: --types: the data have no entity of the type 'Gene'" in capsys.readouterr().err
+    with pytest.raises(SqueezeError, match="none of blurb's benchmarks is under"):
+        find_benchmarks(load_suite("blurb"), root, ["hoc"], {})
