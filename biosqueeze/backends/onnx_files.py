@@ -1,8 +1,11 @@
 """A checkpoint's ONNX graphs: their paths, and reading them, without importing a runtime."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+_SPAN_OUTPUTS = ("start_logits", "end_logits")
 
 
 def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
@@ -83,6 +87,16 @@ def check_inputs(path: Path, inputs: Collection[str], *, outputs: int) -> None:
             f"{path} has the inputs {', '.join(inputs)[:200] or 'none'}, those of an encoder were expected "
             f"({', '.join(sorted(_INPUTS))}); {again(path)}"
         )
+
+
+def main_outputs(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs of a graph that are its logits: the first, or the two in which others export a span head."""
+    return _SPAN_OUTPUTS if set(_SPAN_OUTPUTS) <= set(names) else tuple(names[:1])
+
+
+def main_output(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of `main_outputs` as one array: (batch, length) of starts and of ends -> (batch, length, 2)."""
+    return values[0] if len(values) == 1 else np.stack(values, axis=-1)
 
 
 def check_width(path: Path, width: int | None, checkpoint: Checkpoint) -> None:

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
+from biosqueeze.backends.onnx_files import (
+    FLOAT,
+    INT8,
+    again,
+    check_inputs,
+    check_width,
+    graph_files,
+    main_output,
+    main_outputs,
+)
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory
@@ -56,19 +65,20 @@ class OnnxPredictor:
             raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}") from error
         self.path = path
         self.inputs = tuple(item.name for item in self.session.get_inputs())
-        check_inputs(path, self.inputs, outputs=len(self.session.get_outputs()))
+        self.outputs = main_outputs([item.name for item in self.session.get_outputs()])
+        check_inputs(path, self.inputs, outputs=len(self.outputs))
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
         try:
-            output: NDArray[np.float32] = self.session.run(None, {name: filled[name] for name in self.inputs})[0]
+            values = self.session.run(self.outputs, {name: filled[name] for name in self.inputs})
         except Exception as error:  # onnxruntime's exceptions have no public base class
             if is_out_of_memory(error):
                 raise
             cause = in_one_line(error)
             raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}") from error
-        return output
+        return main_output(values)
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:

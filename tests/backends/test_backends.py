@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
+from onnx import helper
 
 from biosqueeze import backends, registry
 from biosqueeze.backends.onnxruntime import OnnxPredictor
@@ -66,6 +68,27 @@ def test_damaged_graph_is_explained(tmp_path) -> None:
     path.write_bytes(b"no graph")
     with pytest.raises(SqueezeError, match=r"cannot load .*model\.onnx"):
         OnnxPredictor(path)
+
+
+def test_a_span_head_with_two_outputs_is_read(tmp_path) -> None:
+    """Other exporters write the logits of starts and of ends as two outputs, and perhaps more before them."""
+    ids, mask, *outputs = (
+        helper.make_tensor_value_info(name, kind, ["batch", "length"])
+        for kind, names in {
+            onnx.TensorProto.INT64: ("input_ids", "attention_mask"),
+            onnx.TensorProto.FLOAT: ("states", "end_logits", "start_logits"),
+        }.items()
+        for name in names
+    )
+    nodes = [
+        helper.make_node("Cast", [name], [output.name], to=onnx.TensorProto.FLOAT)
+        for name, output in zip(("input_ids", "attention_mask", "input_ids"), outputs, strict=True)
+    ]
+    graph = helper.make_graph(nodes, "span", [ids, mask], outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "a.onnx")
+    batch = {"input_ids": np.array([[5, 6], [7, 0]]), "attention_mask": np.array([[1, 1], [1, 0]])}
+    actual = OnnxPredictor(tmp_path / "a.onnx").predict(batch)
+    assert actual.tolist() == [[[5, 1], [6, 1]], [[7, 1], [0, 0]]]
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
