@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.backends.finite import check_finite_weights
-from biosqueeze.backends.onnx_files import external_data
+from biosqueeze.backends.onnx_files import remove_external_data
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
@@ -109,7 +109,7 @@ def write_onnx(
         )
         _clean(program.model)
         path.parent.mkdir(parents=True, exist_ok=True)
-        external_data(path).unlink(missing_ok=True)  # of a former graph
+        remove_external_data(path)
         program.save(path, external_data=model.num_parameters() * 4 > _PROTOBUF_LIMIT)
 
 

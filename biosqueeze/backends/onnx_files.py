@@ -40,13 +40,21 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
         first = f"first: biosqueeze {command} {checkpoint.quoted_name}"
         advice = "fetch or copy it again in full" if checkpoint.is_slim else first
         raise SqueezeError(f"{checkpoint.name} has no {file}, which {backend} needs; {advice}")
-    data = external_data(path)
-    return (path, data) if data.is_file() else (path,)
+    return (path, *external_data(path))
 
 
-def external_data(path: Path) -> Path:
-    """Return the file in which the weights of an ONNX file of more than 2 GB lie."""
-    return path.with_name(f"{path.name}.data")
+def external_data(path: Path) -> tuple[Path, ...]:
+    """Return the files in which the weights of a large ONNX file lie, by torch's name and by Optimum's.
+
+    These are model.onnx.data, and model.onnx_data, model.onnx_data_1 and so on.
+    """
+    return tuple(sorted(path.parent.glob(f"{path.name}[._]data*")))
+
+
+def remove_external_data(path: Path) -> None:
+    """Remove those of a former graph, whose file is written anew."""
+    for file in external_data(path):
+        file.unlink()
 
 
 def read_graph(path: Path) -> "onnx.ModelProto":

@@ -63,6 +63,16 @@ def test_missing_graph_names_the_command(pico_ner, spec, command) -> None:
         backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
 
 
+@pytest.mark.parametrize("names", [["model.onnx.data"], ["model.onnx_data", "model.onnx_data_1"]])
+def test_weights_beside_a_graph_are_files_of_it(names, pico_ner, copy_of) -> None:
+    path = copy_of(pico_ner)
+    (path / "onnx").mkdir()
+    for name in ("model.onnx", "model_quantized.onnx", "model_quantized.onnx_data", *names):
+        (path / "onnx" / name).touch()
+    files = backends.files_of(open_checkpoint(str(path)), "onnxruntime")
+    assert [file.name for file in files] == ["model.onnx", *names]
+
+
 def test_damaged_graph_is_explained(tmp_path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"no graph")

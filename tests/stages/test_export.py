@@ -88,8 +88,8 @@ def test_derived_name(shell, pico_ner) -> None:
 def test_external_data_of_a_former_graph_are_left_out(shell, exported, copy_of) -> None:
     source = copy_of(exported("bert", "token-classification"))
     graph = source / "onnx" / "model.onnx"
-    onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx.data")
-    assert (source / "onnx" / "model.onnx.data").is_file()
+    onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx_data")
+    assert (source / "onnx" / "model.onnx_data").is_file()
     made = shell("export", source, "--out", "made")
     assert made.code == 0, made.err
     assert [path.name for path in Path("made/onnx").iterdir()] == ["model.onnx"]
