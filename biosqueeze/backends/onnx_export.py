@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.backends.finite import check_finite_weights
+from biosqueeze.backends.finite import check_finite
 from biosqueeze.backends.onnx_files import remove_external_data
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
@@ -168,7 +168,7 @@ def export_checked(
         opset: version of ONNX's operators.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
     inputs = GraphInputs.of(model)
@@ -180,7 +180,7 @@ def check_graph(checkpoint: Checkpoint, tolerance: float, remedy: str) -> None:
     """Check that a checkpoint's onnx/model.onnx is that of its weights; the arguments are those of `export_checked`.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
     compared(checkpoint, TorchPredictor(model), GraphInputs.of(model), tolerance, remedy)
@@ -192,13 +192,15 @@ def compared(
     """Compare a checkpoint's graph with PyTorch on padded batches; the arguments are those of `export_checked`.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
     """
     batches = inputs.batches(reference.model.config)
     candidate = OnnxPredictor(checkpoint.path / FILES["fp32"])
-    parity = compare(reference, candidate, batches, output_type_of_config(checkpoint.config))
+    output_type = output_type_of_config(checkpoint.config)
+    parity = compare(reference, candidate, batches, output_type)
     if not parity.max_difference <= tolerance:
-        check_finite_weights(Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
+        outputs = [output_type.vectors(reference.predict(batch), batch) for batch in batches]
+        check_finite(outputs, Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
             f"tolerance of {tolerance:g}; nothing was written; {remedy}"
