@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from biosqueeze.backends.finite import check_finite
-from biosqueeze.backends.onnx_files import remove_external_data
+from biosqueeze.backends.onnx_files import UnusableGraphError, remove_external_data
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files, locate
 from biosqueeze.data.output_types import output_type_of_config
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
@@ -168,12 +168,30 @@ def export_checked(
         opset: version of ONNX's operators.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite, or ONNX Runtime cannot
+            compute the graph.
     """
     model = load_model(checkpoint, attention="eager").model
     inputs = GraphInputs.of(model)
     write_onnx(model, checkpoint.path / FILES["fp32"], opset=opset, inputs=inputs)
-    return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+    with explained_graph(checkpoint.name, opset):
+        return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+
+
+@contextlib.contextmanager
+def explained_graph(name: str, opset: int) -> Iterator[None]:
+    """Say of a graph that was just written, and cannot be computed, that the exporter is the reason.
+
+    With opset 23, torch 2.13 writes rotary position embeddings that are right for one sequence alone.
+    """
+    try:
+        yield
+    except UnusableGraphError as error:
+        advice = "give another --opset" if opset == OPSET else "leave --opset out"
+        raise SqueezeError(
+            f"ONNX Runtime cannot compute the graph that torch.onnx writes of {name} with opset {opset} "
+            f"({in_one_line(error.__cause__ or error)}); nothing was written; {advice}"
+        ) from error
 
 
 def check_graph(checkpoint: Checkpoint, tolerance: float, remedy: str) -> None:

@@ -20,6 +20,10 @@ _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _SPAN_OUTPUTS = ("start_logits", "end_logits")
 
 
+class UnusableGraphError(SqueezeError):
+    """A runtime cannot load or compute a graph."""
+
+
 def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
     """Return the ONNX file, and its external data if there are any.
 

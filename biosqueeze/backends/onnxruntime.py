@@ -12,6 +12,7 @@ from biosqueeze.backends.int8_overflow import overflows
 from biosqueeze.backends.onnx_files import (
     FLOAT,
     INT8,
+    UnusableGraphError,
     again,
     check_inputs,
     check_width,
@@ -21,7 +22,7 @@ from biosqueeze.backends.onnx_files import (
 )
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory
+from biosqueeze.errors import in_one_line, is_out_of_memory
 
 PRECISIONS = ("fp32", "int8")
 FILES = {"fp32": FLOAT, "int8": INT8}
@@ -62,7 +63,8 @@ class OnnxPredictor:
         except Exception as error:  # onnxruntime's exceptions have no public base class
             cause = in_one_line(error)
             reason = "its int8 products overflow on this processor, which has no VNNI: " if overflow else ""
-            raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}") from error
+            message = f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}"
+            raise UnusableGraphError(message) from error
         self.path = path
         self.inputs = tuple(item.name for item in self.session.get_inputs())
         self.outputs = main_outputs([item.name for item in self.session.get_outputs()])
@@ -77,7 +79,8 @@ class OnnxPredictor:
             if is_out_of_memory(error):
                 raise
             cause = in_one_line(error)
-            raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}") from error
+            message = f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}"
+            raise UnusableGraphError(message) from error
         return main_output(values)
 
 

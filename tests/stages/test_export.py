@@ -110,6 +110,19 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["changed"]
 
 
+@pytest.mark.parametrize(("words", "advice"), [(("--opset", 23), "leave --opset out"), ((), "give another --opset")])
+def test_a_graph_that_cannot_be_computed(words, advice, shell, pico_ner, monkeypatch) -> None:
+    def write(_model, path, **_options):
+        path.parent.mkdir()
+        path.write_bytes(b"no graph")
+
+    monkeypatch.setattr(_export, "write_onnx", write)
+    result = shell("export", pico_ner, *words, "--out", "made")
+    assert result.code == 1
+    assert f"graph that torch.onnx writes of {pico_ner} with opset {words[-1] if words else 20} (" in result.err
+    assert result.err.strip().endswith(f"nothing was written; {advice}")
+
+
 def test_tolerance_must_be_positive(shell, pico_ner) -> None:
     result = shell("export", pico_ner, "--tolerance", "0")
     assert result.code == 2
