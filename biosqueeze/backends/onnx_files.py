@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _SPAN_OUTPUTS = ("start_logits", "end_logits")
+_AXES = {"sequence-classification": 2, "token-classification": 3, "question-answering": 3, "mlm": 3}
+"""Axes of the outputs of a head, see `Predictor.predict`; a discriminator has two, and counts as no head."""
 
 
 class UnusableGraphError(SqueezeError):
@@ -111,23 +113,28 @@ def main_output(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return values[0] if len(values) == 1 else np.stack(values, axis=-1)
 
 
-def check_width(path: Path, width: int | None, checkpoint: Checkpoint) -> None:
-    """Check that a graph has as many outputs as the model of its checkpoint.
+def check_shape(path: Path, shapes: Sequence[Sequence[int | None]], checkpoint: Checkpoint) -> None:
+    """Check that a graph has the outputs of the model of its checkpoint.
 
     Args:
         path: of the graph.
-        width: the size of the last axis of its output; None where it is not fixed.
+        shapes: of its `main_outputs`; None for an axis of any size, empty where the graph does not tell.
         checkpoint: that contains it.
 
     Raises:
         SqueezeError: it has others.
     """
-    expected = output_width(checkpoint.config)
+    shape = shapes[0] if len(shapes) == 1 else (*shapes[0], len(shapes))  # see `main_output`
+    if not shape:
+        return
+    head, width, expected = head_of(checkpoint.config), shape[-1], output_width(checkpoint.config)
     if width is not None and expected is not None and width != expected:
-        raise SqueezeError(
-            f"{path} has {width} outputs, and by its config.json {checkpoint.name} has {expected} "
-            f"({head_of(checkpoint.config)}): it is the graph of another model; {again(path)}"
-        )
+        found = f"has {width} outputs, and by its config.json {checkpoint.name} has {expected}"
+    elif len(shape) != _AXES.get(head, len(shape)):
+        found = f"has outputs of {len(shape)} axes, and by its config.json {checkpoint.name} has {_AXES[head]}"
+    else:
+        return
+    raise SqueezeError(f"{path} {found} ({head}): it is the graph of another model; {again(path)}")
 
 
 def again(path: Path) -> str:

@@ -15,7 +15,7 @@ from biosqueeze.backends.onnx_files import (
     UnusableGraphError,
     again,
     check_inputs,
-    check_width,
+    check_shape,
     graph_files,
     main_output,
     main_outputs,
@@ -106,6 +106,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OnnxPre
         SqueezeError: it is damaged, or the graph of another model.
     """
     predictor = OnnxPredictor(files(checkpoint, precision)[0], threads)
-    *_, width = predictor.session.get_outputs()[0].shape or [None]  # a name where it is not fixed
-    check_width(predictor.path, width if isinstance(width, int) else None, checkpoint)
+    known = {item.name: item.shape or [] for item in predictor.session.get_outputs()}
+    shapes = [[size if isinstance(size, int) else None for size in known[name]] for name in predictor.outputs]
+    check_shape(predictor.path, shapes, checkpoint)
     return predictor

@@ -16,7 +16,7 @@ from biosqueeze.backends.onnx_files import (
     INT8,
     again,
     check_inputs,
-    check_width,
+    check_shape,
     graph_files,
     main_output,
     main_outputs,
@@ -170,7 +170,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVin
         SqueezeError: it is damaged, or the graph of another model.
     """
     predictor = OpenVinoPredictor(files(checkpoint, precision)[0], precision, threads)
-    shape = predictor.compiled.outputs[0].partial_shape
-    is_fixed = shape.rank.is_static and len(shape) > 0 and shape[len(shape) - 1].is_static
-    check_width(predictor.path, shape[len(shape) - 1].get_length() if is_fixed else None, checkpoint)
+    known = [predictor.compiled.output(name).partial_shape for name in predictor.outputs]
+    shapes = [[size.get_length() if size.is_static else None for size in s] if s.rank.is_static else [] for s in known]
+    check_shape(predictor.path, shapes, checkpoint)
     return predictor

@@ -1,6 +1,7 @@
 """Specs, and what each backend does with a checkpoint; the reference is stock transformers."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,23 @@ def test_a_span_head_with_two_outputs_is_read(tmp_path) -> None:
     batch = {"input_ids": np.array([[5, 6], [7, 0]]), "attention_mask": np.array([[1, 1], [1, 0]])}
     actual = OnnxPredictor(tmp_path / "a.onnx").predict(batch)
     assert actual.tolist() == [[[5, 1], [6, 1]], [[7, 1], [0, 0]]]
+
+
+@pytest.mark.parametrize(("axes", "fits"), [(["b", "l", 3], True), (["b", 3], False), (["b", "l", 2], False)])
+def test_a_graph_of_another_head_is_refused(axes, fits, pico_ner, copy_of) -> None:
+    path = copy_of(pico_ner)
+    (path / "onnx").mkdir()
+    ids = helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["b", "l"])
+    logits = helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, axes)
+    shape = helper.make_tensor("shape", onnx.TensorProto.INT64, [len(axes)], [1] * (len(axes) - 1) + [axes[-1]])
+    graph = helper.make_graph(
+        [helper.make_node("ConstantOfShape", ["shape"], ["logits"])], "g", [ids], [logits], [shape]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, path / "onnx" / "model.onnx")
+    refused = nullcontext() if fits else pytest.raises(SqueezeError, match="it is the graph of another model; remove")
+    with refused:
+        backends.open_predictor(open_checkpoint(str(path)), "onnxruntime")
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)
