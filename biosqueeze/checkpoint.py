@@ -286,9 +286,9 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def copy_files(source: Checkpoint, target: Path) -> None:
-    """Copy a checkpoint's files except its manifest, card and results."""
+    """Copy a checkpoint's files except its manifest, card and results, and the states of a training."""
     for path in source.path.iterdir():
-        if path.name in _OWN_FILES or path.name.startswith("."):
+        if path.name in _OWN_FILES or path.name.startswith(".") or checkpoint_files.is_of_training(path.name):
             continue
         if path.is_file():
             shutil.copyfile(path, target / path.name)

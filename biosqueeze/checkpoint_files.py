@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
@@ -16,6 +17,11 @@ _READ = (*ARTEFACTS, "results", "runs")
 _SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
 _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
 WEIGHT_PATTERNS = ("model*.safetensors", "pytorch_model*.bin")
+# What the Trainer of transformers saves to resume a training: twice the size of the weights, and of no other use.
+_TRAINER_FILES = (
+    *("optimizer*.pt", "optimizer*.bin", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
+    *("trainer_state.json", "training_args.bin"),
+)
 # Event files and graphs lie one or two directories deep.
 _DEPTH = 16
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
@@ -41,6 +47,11 @@ _OTHER_FORMATS = (
     ("onnx/*.onnx", "ONNX graphs alone", _EXPORTED),
 )
 _INDEX_ADVICE = "fetch or copy the checkpoint again in full"
+
+
+def is_of_training(name: str) -> bool:
+    """Return whether a file is what transformers' Trainer resumes a training from."""
+    return any(fnmatchcase(name, pattern) for pattern in _TRAINER_FILES)
 
 
 def check_files(directory: Path) -> None:

@@ -169,7 +169,8 @@ def test_copy_leaves_out_manifest_and_results(pico_bert: Path, tmp_path: Path) -
     for name in ("onnx", "results", "runs", "elsewhere"):
         (source / name).mkdir()
         (source / name / "file").touch()
-    for name in ("README.md", "metrics.jsonl", "report.html", ".lock"):
+    states = ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "trainer_state.json", "training_args.bin")
+    for name in ("README.md", "metrics.jsonl", "report.html", ".lock", *states):
         (source / name).touch()
     copy_files(open_checkpoint(str(source)), target)
     assert {path.name for path in target.iterdir()} == {"onnx", *(path.name for path in pico_bert.iterdir())}

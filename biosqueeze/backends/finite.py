@@ -30,9 +30,10 @@ def check_finite(rows: Sequence[NDArray[np.floating[Any]]], checkpoint: Checkpoi
     if all(np.isfinite(row).all() for row in rows):
         return
     check_finite_weights(checkpoint, backend)
+    other = "" if backend == "torch" else "try another --backend, such as torch, or "
     raise SqueezeError(
         f"the logits of {checkpoint.name} on {backend} are NaN or infinite, although all its weights are finite: they "
-        "overflow; try another --backend, such as torch, or train again with a lower --lr"
+        f"overflow; {other}train again with a lower --lr"
     )
 
 

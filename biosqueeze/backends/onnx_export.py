@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.backends.finite import check_finite_weights
-from biosqueeze.backends.onnx_files import external_data
+from biosqueeze.backends.finite import check_finite
+from biosqueeze.backends.onnx_files import UnusableGraphError, remove_external_data
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files, locate
 from biosqueeze.data.output_types import output_type_of_config
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
@@ -109,7 +109,7 @@ def write_onnx(
         )
         _clean(program.model)
         path.parent.mkdir(parents=True, exist_ok=True)
-        external_data(path).unlink(missing_ok=True)  # of a former graph
+        remove_external_data(path)
         program.save(path, external_data=model.num_parameters() * 4 > _PROTOBUF_LIMIT)
 
 
@@ -168,19 +168,37 @@ def export_checked(
         opset: version of ONNX's operators.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite, or ONNX Runtime cannot
+            compute the graph.
     """
     model = load_model(checkpoint, attention="eager").model
     inputs = GraphInputs.of(model)
     write_onnx(model, checkpoint.path / FILES["fp32"], opset=opset, inputs=inputs)
-    return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+    with explained_graph(checkpoint.name, opset):
+        return compared(checkpoint, TorchPredictor(model), inputs, tolerance, remedy)
+
+
+@contextlib.contextmanager
+def explained_graph(name: str, opset: int) -> Iterator[None]:
+    """Say of a graph that was just written, and cannot be computed, that the exporter is the reason.
+
+    With opset 23, torch 2.13 writes rotary position embeddings that are right for one sequence alone.
+    """
+    try:
+        yield
+    except UnusableGraphError as error:
+        advice = "give another --opset" if opset == OPSET else "leave --opset out"
+        raise SqueezeError(
+            f"ONNX Runtime cannot compute the graph that torch.onnx writes of {name} with opset {opset} "
+            f"({in_one_line(error.__cause__ or error)}); nothing was written; {advice}"
+        ) from error
 
 
 def check_graph(checkpoint: Checkpoint, tolerance: float, remedy: str) -> None:
     """Check that a checkpoint's onnx/model.onnx is that of its weights; the arguments are those of `export_checked`.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
     """
     model = load_model(checkpoint, attention="eager").model
     compared(checkpoint, TorchPredictor(model), GraphInputs.of(model), tolerance, remedy)
@@ -192,13 +210,15 @@ def compared(
     """Compare a checkpoint's graph with PyTorch on padded batches; the arguments are those of `export_checked`.
 
     Raises:
-        SqueezeError: an output differs by more than the tolerance, or weights are NaN or infinite.
+        SqueezeError: an output differs by more than the tolerance, or is NaN or infinite.
     """
     batches = inputs.batches(reference.model.config)
     candidate = OnnxPredictor(checkpoint.path / FILES["fp32"])
-    parity = compare(reference, candidate, batches, output_type_of_config(checkpoint.config))
+    output_type = output_type_of_config(checkpoint.config)
+    parity = compare(reference, candidate, batches, output_type)
     if not parity.max_difference <= tolerance:
-        check_finite_weights(Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
+        outputs = [output_type.vectors(reference.predict(batch), batch) for batch in batches]
+        check_finite(outputs, Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
             f"tolerance of {tolerance:g}; nothing was written; {remedy}"

@@ -1,8 +1,11 @@
 """A checkpoint's ONNX graphs: their paths, and reading them, without importing a runtime."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
 
 FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+_SPAN_OUTPUTS = ("start_logits", "end_logits")
+_AXES = {"sequence-classification": 2, "token-classification": 3, "question-answering": 3, "mlm": 3}
+"""Axes of the outputs of a head, see `Predictor.predict`; a discriminator has two, and counts as no head."""
+
+
+class UnusableGraphError(SqueezeError):
+    """A runtime cannot load or compute a graph."""
 
 
 def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -> tuple[Path, ...]:
@@ -36,13 +46,21 @@ def graph_files(checkpoint: Checkpoint, file: str, backend: str, command: str) -
         first = f"first: biosqueeze {command} {checkpoint.quoted_name}"
         advice = "fetch or copy it again in full" if checkpoint.is_slim else first
         raise SqueezeError(f"{checkpoint.name} has no {file}, which {backend} needs; {advice}")
-    data = external_data(path)
-    return (path, data) if data.is_file() else (path,)
+    return (path, *external_data(path))
 
 
-def external_data(path: Path) -> Path:
-    """Return the file in which the weights of an ONNX file of more than 2 GB lie."""
-    return path.with_name(f"{path.name}.data")
+def external_data(path: Path) -> tuple[Path, ...]:
+    """Return the files in which the weights of a large ONNX file lie, by torch's name and by Optimum's.
+
+    These are model.onnx.data, and model.onnx_data, model.onnx_data_1 and so on.
+    """
+    return tuple(sorted(path.parent.glob(f"{path.name}[._]data*")))
+
+
+def remove_external_data(path: Path) -> None:
+    """Remove those of a former graph, whose file is written anew."""
+    for file in external_data(path):
+        file.unlink()
 
 
 def read_graph(path: Path) -> "onnx.ModelProto":
@@ -85,23 +103,38 @@ def check_inputs(path: Path, inputs: Collection[str], *, outputs: int) -> None:
         )
 
 
-def check_width(path: Path, width: int | None, checkpoint: Checkpoint) -> None:
-    """Check that a graph has as many outputs as the model of its checkpoint.
+def main_outputs(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs of a graph that are its logits: the first, or the two in which others export a span head."""
+    return _SPAN_OUTPUTS if set(_SPAN_OUTPUTS) <= set(names) else tuple(names[:1])
+
+
+def main_output(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the values of `main_outputs` as one array: (batch, length) of starts and of ends -> (batch, length, 2)."""
+    return values[0] if len(values) == 1 else np.stack(values, axis=-1)
+
+
+def check_shape(path: Path, shapes: Sequence[Sequence[int | None]], checkpoint: Checkpoint) -> None:
+    """Check that a graph has the outputs of the model of its checkpoint.
 
     Args:
         path: of the graph.
-        width: the size of the last axis of its output; None where it is not fixed.
+        shapes: of its `main_outputs`; None for an axis of any size, empty where the graph does not tell.
         checkpoint: that contains it.
 
     Raises:
         SqueezeError: it has others.
     """
-    expected = output_width(checkpoint.config)
+    shape = shapes[0] if len(shapes) == 1 else (*shapes[0], len(shapes))  # see `main_output`
+    if not shape:
+        return
+    head, width, expected = head_of(checkpoint.config), shape[-1], output_width(checkpoint.config)
     if width is not None and expected is not None and width != expected:
-        raise SqueezeError(
-            f"{path} has {width} outputs, and by its config.json {checkpoint.name} has {expected} "
-            f"({head_of(checkpoint.config)}): it is the graph of another model; {again(path)}"
-        )
+        found = f"has {width} outputs, and by its config.json {checkpoint.name} has {expected}"
+    elif len(shape) != _AXES.get(head, len(shape)):
+        found = f"has outputs of {len(shape)} axes, and by its config.json {checkpoint.name} has {_AXES[head]}"
+    else:
+        return
+    raise SqueezeError(f"{path} {found} ({head}): it is the graph of another model; {again(path)}")
 
 
 def again(path: Path) -> str:

@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from biosqueeze.backends.onnx_export import GraphInputs, compared, write_onnx
+from biosqueeze.backends.onnx_export import GraphInputs, compared, explained_graph, write_onnx
 from biosqueeze.backends.onnxruntime import FILES
 from biosqueeze.backends.parity import Parity
 from biosqueeze.backends.torch import TorchPredictor
@@ -51,7 +51,9 @@ def export_stock(source: Checkpoint, directory: Path, tolerance: float, opset: i
             f"not support ({_cause(error)}); nothing was written; start from a model of a supported family"
         ) from error
     copy = Checkpoint(directory, source.name)
-    return compared(copy, TorchPredictor(model, inputs=inputs.names), inputs, tolerance, "another family may be exact")
+    with explained_graph(source.name, opset):
+        reference = TorchPredictor(model, inputs=inputs.names)
+        return compared(copy, reference, inputs, tolerance, "another family may be exact")
 
 
 def _load(source: Checkpoint) -> tuple[PreTrainedModel, Any]:

@@ -9,10 +9,20 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
+from biosqueeze.backends.onnx_files import (
+    FLOAT,
+    INT8,
+    UnusableGraphError,
+    again,
+    check_inputs,
+    check_shape,
+    graph_files,
+    main_output,
+    main_outputs,
+)
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory
+from biosqueeze.errors import in_one_line, is_out_of_memory
 
 PRECISIONS = ("fp32", "int8")
 FILES = {"fp32": FLOAT, "int8": INT8}
@@ -53,22 +63,25 @@ class OnnxPredictor:
         except Exception as error:  # onnxruntime's exceptions have no public base class
             cause = in_one_line(error)
             reason = "its int8 products overflow on this processor, which has no VNNI: " if overflow else ""
-            raise SqueezeError(f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}") from error
+            message = f"ONNX Runtime cannot load {path} ({reason}{cause}); {again(path)}"
+            raise UnusableGraphError(message) from error
         self.path = path
         self.inputs = tuple(item.name for item in self.session.get_inputs())
-        check_inputs(path, self.inputs, outputs=len(self.session.get_outputs()))
+        self.outputs = main_outputs([item.name for item in self.session.get_outputs()])
+        check_inputs(path, self.inputs, outputs=len(self.outputs))
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
         """Compute logits, or last hidden states; see `Predictor`."""
         filled = with_token_types(batch)
         try:
-            output: NDArray[np.float32] = self.session.run(None, {name: filled[name] for name in self.inputs})[0]
+            values = self.session.run(self.outputs, {name: filled[name] for name in self.inputs})
         except Exception as error:  # onnxruntime's exceptions have no public base class
             if is_out_of_memory(error):
                 raise
             cause = in_one_line(error)
-            raise SqueezeError(f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}") from error
-        return output
+            message = f"ONNX Runtime cannot compute {self.path} ({cause}); {again(self.path)}"
+            raise UnusableGraphError(message) from error
+        return main_output(values)
 
 
 def files(checkpoint: Checkpoint, precision: str) -> tuple[Path, ...]:
@@ -93,6 +106,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OnnxPre
         SqueezeError: it is damaged, or the graph of another model.
     """
     predictor = OnnxPredictor(files(checkpoint, precision)[0], threads)
-    *_, width = predictor.session.get_outputs()[0].shape or [None]  # a name where it is not fixed
-    check_width(predictor.path, width if isinstance(width, int) else None, checkpoint)
+    known = {item.name: item.shape or [] for item in predictor.session.get_outputs()}
+    shapes = [[size if isinstance(size, int) else None for size in known[name]] for name in predictor.outputs]
+    check_shape(predictor.path, shapes, checkpoint)
     return predictor

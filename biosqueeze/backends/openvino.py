@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from biosqueeze.backends import Batch, with_token_types
 from biosqueeze.backends.int8_overflow import overflows
-from biosqueeze.backends.onnx_files import FLOAT, INT8, again, check_inputs, check_width, graph_files
+from biosqueeze.backends.onnx_files import (
+    FLOAT,
+    INT8,
+    again,
+    check_inputs,
+    check_shape,
+    graph_files,
+    main_output,
+    main_outputs,
+)
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory, require
@@ -47,7 +56,8 @@ class OpenVinoPredictor:
         self.compiled: Any = self._load()
         check_precision(self.compiled, path, precision)
         self.inputs = tuple(value.any_name for value in self.compiled.inputs)
-        check_inputs(path, self.inputs, outputs=len(self.compiled.outputs))
+        self.outputs = main_outputs([value.any_name for value in self.compiled.outputs])
+        check_inputs(path, self.inputs, outputs=len(self.outputs))
         self._request: Any = self.compiled.create_infer_request()
 
     def predict(self, batch: Batch) -> NDArray[np.float32]:
@@ -67,7 +77,8 @@ class OpenVinoPredictor:
                 raise
             cause = in_one_line(error)
             raise SqueezeError(f"OpenVINO cannot compute {self.path} ({cause}); {again(self.path)}") from error
-        return np.array(self._request.get_output_tensor(0).data, dtype=np.float32)
+        values = [self._request.get_tensor(name).data for name in self.outputs]
+        return np.array(main_output(values), dtype=np.float32)
 
 
 def _compiled(path: Path, precision: str, threads: int | None) -> Any:
@@ -147,9 +158,9 @@ def _is_installed() -> bool:
 
 
 def _has_fixed_ranges(checkpoint: Checkpoint) -> bool:
-    """Return whether, according to the manifest, OpenVINO computes the int8 graph in int8."""
-    notes = checkpoint.manifest.notes.get("quantize") if checkpoint.manifest else None
-    return isinstance(notes, dict) and notes.get("method") == "inc-static"
+    """Return whether OpenVINO computes the int8 graph in int8: the last `quantize`, which wrote it, tells."""
+    methods = [entry.options.get("method") for entry in checkpoint.history if entry.stage == "quantize"]
+    return methods[-1:] == ["inc-static"]
 
 
 def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVinoPredictor:
@@ -159,7 +170,7 @@ def load(checkpoint: Checkpoint, precision: str, threads: int | None) -> OpenVin
         SqueezeError: it is damaged, or the graph of another model.
     """
     predictor = OpenVinoPredictor(files(checkpoint, precision)[0], precision, threads)
-    shape = predictor.compiled.outputs[0].partial_shape
-    is_fixed = shape.rank.is_static and len(shape) > 0 and shape[len(shape) - 1].is_static
-    check_width(predictor.path, shape[len(shape) - 1].get_length() if is_fixed else None, checkpoint)
+    known = [predictor.compiled.output(name).partial_shape for name in predictor.outputs]
+    shapes = [[size.get_length() if size.is_static else None for size in s] if s.rank.is_static else [] for s in known]
+    check_shape(predictor.path, shapes, checkpoint)
     return predictor

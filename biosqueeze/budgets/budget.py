@@ -58,7 +58,7 @@ def budgets_of(options: BudgetOptions) -> tuple[Budget, ...]:
         return (Budget("operations", options.flops, f"--flops {options.flops:g}"),)
     if options.speedup is not None:
         return (Budget("milliseconds", options.speedup, f"--speedup {options.speedup:g}"),)
-    speedups = sorted(set(positive_numbers(options.family or "")))
+    speedups = sorted({float(f"{each:g}") for each in positive_numbers(options.family or "")})  # as in their names
     if speedups[0] <= 1:
         raise UsageError(
             f"--family {options.family}: {speedups[0]:g} is not above 1, and so no speed-up; give such as 2,4,8"

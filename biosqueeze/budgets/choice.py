@@ -74,13 +74,15 @@ class Candidates:
     def _too_small(self, budget: Budget) -> str:
         least = min(self.all, key=lambda each: each.cost(budget.quantity))
         costs = {each.cost(budget.quantity) for each in self.all}
-        if len(costs) == 1 and len(self.all) > 1:  # parameters of an ALBERT
+        more = "; a smaller vocabulary has fewer (--vocab-keep)" if budget.quantity == "parameters" else ""
+        if len(self.all) == 1:
+            return f"{budget.flag} is out of reach: the model has {self.describe(least)}, and no smaller shape{more}"
+        if len(costs) == 1:  # parameters of an ALBERT
             return (
                 f"{budget.flag} is out of reach: the smallest shape has {self.describe(least)}; the layers share their "
                 f"weights, so fewer layers have as many {budget.quantity}; give --flops or --speedup, or a smaller "
                 "vocabulary (--vocab-keep)"
             )
-        more = "; a smaller vocabulary has fewer (--vocab-keep)" if budget.quantity == "parameters" else ""
         value = budget.nearest(least.cost(budget.quantity), self.original.cost(budget.quantity))
         return f"{budget.flag} is out of reach: the smallest shape has {self.describe(least)}; give {value}{more}"
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from biosqueeze.backends.torch import input_names
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.collate import Features, pad
-from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LABELS
+from biosqueeze.data.feature_keys import ATTENTION_MASK, IGNORED, INPUT_IDS, LABELS, TARGETS
 from biosqueeze.data.text.corpus import read_lines
 from biosqueeze.data.text.masking import Masking
 from biosqueeze.finetuning.finetuned_checkpoint import sequence_length, task_of
@@ -55,8 +55,8 @@ class Calibration:
 
     @property
     def examples(self) -> int:
-        """Number of sequences."""
-        return sum(len(batch[INPUT_IDS]) for batch in self.batches)
+        """Number of sequences, or of pairs of them that are encoded separately."""
+        return sum(example_count(batch) for batch in self.batches)
 
     def samples(self, tokens: int) -> "tuple[Calibration, Calibration]":
         """Return two samples of about as many tokens, at most half of all each, spread over all lengths.
@@ -76,6 +76,11 @@ class Calibration:
         if self.loss_sum is None:
             raise ValueError("there is no loss; see `sources.check_loss`")
         return self.loss_sum(self.run(model, batch), batch)
+
+
+def example_count(batch: Batch) -> int:
+    """Return the number of examples in a batch, which has two rows for each of some, see `stack_texts`."""
+    return len(batch[TARGETS if TARGETS in batch else INPUT_IDS])
 
 
 def read_calibration(

@@ -13,9 +13,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from biosqueeze.importance.calibration import Calibration
+from biosqueeze.data.feature_keys import INPUT_IDS
+from biosqueeze.importance.calibration import Calibration, example_count
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers, query_group
+
+BATCH_AXES = {"layers": 1, "hidden": 0, "heads": 1, "neurons": 1}
+"""Which axis of the gates of a kind is that of the sequences."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +75,30 @@ def gated(model: PreTrainedModel, batch: int, *, gradients: bool = False) -> Ite
 
 
 def loss_gradients(model: PreTrainedModel, calibration: Calibration) -> Iterator[dict[str, Tensor]]:
-    """Yield for every batch the gradient of each example's loss by its gates: (layers, batch, units), float64.
+    """Yield for every batch the gradient of each example's loss by its gates: (layers, examples, units), float64.
 
-    Those of `hidden` are (batch, hidden), and those of `layers` (layers, batch).
+    Those of `hidden` are (examples, hidden), and those of `layers` (layers, examples). The gates of two texts that are
+    encoded separately are one: their gradients are added.
     """
     requirements = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     model.requires_grad_(False)
     try:
         for batch in calibration.batches:
-            with gated(model, len(batch["input_ids"]), gradients=True) as gates:
+            with gated(model, len(batch[INPUT_IDS]), gradients=True) as gates:
                 tensors = gates.tensors()
                 gradients = torch.autograd.grad(calibration.loss(model, batch), list(tensors.values()))
-            yield {kind: gradient.double() for kind, gradient in zip(tensors, gradients, strict=True)}
+            examples = example_count(batch)
+            found = zip(tensors, gradients, strict=True)
+            yield {kind: _of_examples(gradient.double(), BATCH_AXES[kind], examples) for kind, gradient in found}
     finally:
         for parameter, required in requirements:
             parameter.requires_grad_(required)
+
+
+def _of_examples(gradient: Tensor, axis: int, examples: int) -> Tensor:
+    """Add up the gradients of an example's rows; the first rows of all examples come before the second ones."""
+    rows: Tensor = gradient.unflatten(axis, (-1, examples))
+    return rows.sum(axis)
 
 
 def _gate_inputs(module: nn.Module, gate: Tensor) -> Any:

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from biosqueeze.importance.calibration import Calibration
+from biosqueeze.importance.gates import BATCH_AXES
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.progress import track
 
 
 def mean_over_examples(batches: Iterable[Mapping[str, Tensor]], calibration: Calibration) -> UnitScores:
     """Return the mean over all examples, from values of gates (see `gates.Gates`) for each."""
-    axes = {"hidden": 0}
-    summed = ({kind: v.sum(axes.get(kind, 1)) for kind, v in batch.items()} for batch in batches)
+    summed = ({kind: values.sum(BATCH_AXES[kind]) for kind, values in batch.items()} for batch in batches)
     total = sum_over_batches(summed, calibration)
     return UnitScores(**{kind: value / calibration.examples for kind, value in total.items()})
 

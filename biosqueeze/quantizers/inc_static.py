@@ -9,7 +9,6 @@ from torch import nn
 
 from biosqueeze.backends import with_token_types
 from biosqueeze.backends.onnx_export import PositionalModel, dynamic_axes, example_inputs, silence_libraries, write_onnx
-from biosqueeze.backends.onnx_files import external_data
 from biosqueeze.backends.torch import input_names
 from biosqueeze.models.loading.load import load_model
 from biosqueeze.progress import track
@@ -36,11 +35,10 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
             progress.advance()
     write_onnx(model, job.target, traced=_converted(prepared, example_inputs(model)))
     graph = onnx.load(job.target)
-    external_data(job.target).unlink(missing_ok=True)  # the int8 weights fit into one file
     prevent_overflow(graph)
     folded = fold_weights(graph)
     tables = shrink_embeddings(graph) if job.embeddings else 0
-    save(graph, str(job.target))
+    save(graph, job.target)
     return {
         "weights": "int8 per channel",
         "activations": "uint8 static",

@@ -48,7 +48,7 @@ def quantize(job: QuantizationJob) -> dict[str, Any]:
     divide_inputs(floats, _int8_products(floats), divisions)
     _prevent_overflow(model, floats)
     tables = shrink_embeddings(model) if job.embeddings else 0
-    save(model, str(job.target))
+    save(model, job.target)
     return {
         "weights": "int8 per channel",
         "activations": "uint8 dynamic",

@@ -10,6 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from biosqueeze.backends.onnx_files import remove_external_data
 from biosqueeze.quantizers.weight_scales import weight_scales
 
 Array = NDArray[Any]
@@ -235,7 +236,8 @@ def _lookup(graph: IndexedGraph, gather: onnx.NodeProto) -> list[onnx.NodeProto]
     ]
 
 
-def save(model: onnx.ModelProto, path: str) -> None:
-    """Check a graph and write it."""
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Check a graph and write it to one file, which int8 weights fit into."""
     onnx.checker.check_model(model)
+    remove_external_data(path)
     onnx.save(model, path)

@@ -184,7 +184,10 @@ def run(options: Options) -> Outcome:
     _check_graph(source)
     _find_text(options)
     with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
-        calibration, compared = text_batches(_text(options, quantizer), source)
+        text = _text(options, quantizer)
+        calibration, compared = text_batches(text, source)
+        if quantizer.NEEDS_CALIBRATION:
+            _warn_of_few(calibration, text)
         copy = copy_stock(source, output.path)
         _write_or_check_graph(copy, source)
         facts = {"method": options.method, **quantizer.quantize(_job(options, copy, calibration))}
@@ -237,6 +240,13 @@ def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
         max_length=options.max_length,
         seed=options.seed,
     )
+
+
+def _warn_of_few(calibration: "Sequence[TokenBatch]", text: CalibrationText) -> None:
+    """Warn if the text has fewer lines than were asked for."""
+    lines = sum(len(batch["input_ids"]) for batch in calibration)
+    if lines < text.lines:
+        warn(f"{text.source or DEMO} has only {lines:,} lines to calibrate on, of {text.lines:,} that were asked for")
 
 
 def _job(options: Options, copy: Checkpoint, calibration: "Sequence[TokenBatch]") -> QuantizationJob:

@@ -1,12 +1,15 @@
 """Specs, and what each backend does with a checkpoint; the reference is stock transformers."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
+from onnx import helper
 
 from biosqueeze import backends, registry
 from biosqueeze.backends.onnxruntime import OnnxPredictor
@@ -61,11 +64,59 @@ def test_missing_graph_names_the_command(pico_ner, spec, command) -> None:
         backends.open_predictor(open_checkpoint(str(pico_ner)), spec)
 
 
+@pytest.mark.parametrize("names", [["model.onnx.data"], ["model.onnx_data", "model.onnx_data_1"]])
+def test_weights_beside_a_graph_are_files_of_it(names, pico_ner, copy_of) -> None:
+    path = copy_of(pico_ner)
+    (path / "onnx").mkdir()
+    for name in ("model.onnx", "model_quantized.onnx", "model_quantized.onnx_data", *names):
+        (path / "onnx" / name).touch()
+    files = backends.files_of(open_checkpoint(str(path)), "onnxruntime")
+    assert [file.name for file in files] == ["model.onnx", *names]
+
+
 def test_damaged_graph_is_explained(tmp_path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"no graph")
     with pytest.raises(SqueezeError, match=r"cannot load .*model\.onnx"):
         OnnxPredictor(path)
+
+
+def test_a_span_head_with_two_outputs_is_read(tmp_path) -> None:
+    """Other exporters write the logits of starts and of ends as two outputs, and perhaps more before them."""
+    ids, mask, *outputs = (
+        helper.make_tensor_value_info(name, kind, ["batch", "length"])
+        for kind, names in {
+            onnx.TensorProto.INT64: ("input_ids", "attention_mask"),
+            onnx.TensorProto.FLOAT: ("states", "end_logits", "start_logits"),
+        }.items()
+        for name in names
+    )
+    nodes = [
+        helper.make_node("Cast", [name], [output.name], to=onnx.TensorProto.FLOAT)
+        for name, output in zip(("input_ids", "attention_mask", "input_ids"), outputs, strict=True)
+    ]
+    graph = helper.make_graph(nodes, "span", [ids, mask], outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "a.onnx")
+    batch = {"input_ids": np.array([[5, 6], [7, 0]]), "attention_mask": np.array([[1, 1], [1, 0]])}
+    actual = OnnxPredictor(tmp_path / "a.onnx").predict(batch)
+    assert actual.tolist() == [[[5, 1], [6, 1]], [[7, 1], [0, 0]]]
+
+
+@pytest.mark.parametrize(("axes", "fits"), [(["b", "l", 3], True), (["b", 3], False), (["b", "l", 2], False)])
+def test_a_graph_of_another_head_is_refused(axes, fits, pico_ner, copy_of) -> None:
+    path = copy_of(pico_ner)
+    (path / "onnx").mkdir()
+    ids = helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["b", "l"])
+    logits = helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, axes)
+    shape = helper.make_tensor("shape", onnx.TensorProto.INT64, [len(axes)], [1] * (len(axes) - 1) + [axes[-1]])
+    graph = helper.make_graph(
+        [helper.make_node("ConstantOfShape", ["shape"], ["logits"])], "g", [ids], [logits], [shape]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, path / "onnx" / "model.onnx")
+    refused = nullcontext() if fits else pytest.raises(SqueezeError, match="it is the graph of another model; remove")
+    with refused:
+        backends.open_predictor(open_checkpoint(str(path)), "onnxruntime")
 
 
 @pytest.mark.parametrize("family", pico.FAMILIES)

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from biosqueeze.backends.finite import check_decoding_parameters, check_finite
+from biosqueeze.backends.onnx_export import check_graph
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.stages import predict
@@ -79,6 +80,22 @@ def test_overflow_of_finite_weights(pico_ner):
     with pytest.raises(SqueezeError, match="although all its weights are finite"):
         check_finite([np.zeros((2, 3)), np.array([[1.0, np.inf]])], opened(pico_ner), "torch")
     check_finite([np.zeros((2, 3))], opened(pico_ner), "torch")
+
+
+@pytest.mark.parametrize(("backend", "advised"), [("torch", False), ("torch:bf16", True)])
+def test_no_backend_is_advised_in_place_of_itself(backend, advised, pico_ner):
+    with pytest.raises(SqueezeError, match="train again with a lower --lr") as error:
+        check_finite([np.array([[np.nan]])], opened(pico_ner), backend)
+    assert ("try another --backend, such as torch" in str(error.value)) is advised
+
+
+def test_an_overflow_is_no_difference_of_the_graph(exported, copy_of):
+    path = copy_of(exported("bert", "token-classification"))
+    tensors = load_file(path / "model.safetensors")
+    tensors["classifier.weight"][:] = 3e38
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SqueezeError, match="on torch are NaN or infinite, although all its weights are finite"):
+        check_graph(opened(path), 1e-3, "")
 
 
 def test_padding_may_be_anything(monkeypatch, shallow, records):

@@ -24,7 +24,7 @@ from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.system import memory
 from tests import pico
 from tests.graphs import stock_outputs
-from tests.manifests import write_manifest
+from tests.manifests import history_entry, write_manifest
 
 # Not importorskip: importing the package here, and not as the backend does, would let its telemetry loose.
 needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="the extra is not installed")
@@ -42,7 +42,7 @@ def quantized(exported, quantized_graph, copy_of):
     def make(method):
         path = copy_of(exported("bert", "token-classification"))
         shutil.copy(quantized_graph(method, "bert", "token-classification").path, path / "onnx")
-        write_manifest(path, stage="quantize", notes={"quantize": {"method": method}})
+        write_manifest(path, stage="quantize", history=[history_entry(stage="quantize", options={"method": method})])
         return open_checkpoint(str(path))
 
     return make
@@ -82,13 +82,14 @@ def test_not_available_if_not_installed(pico_ner, copy_of, monkeypatch) -> None:
     for name in ("model.onnx", "model_quantized.onnx"):
         (path / "onnx" / name).touch()
 
-    def rows(method):
-        write_manifest(path, notes={"quantize": {"method": method}})
+    def rows(*methods):
+        entries = [history_entry(stage="quantize", options={"method": method}) for method in methods]
+        write_manifest(path, history=[*entries, history_entry(stage="relabel")])
         return openvino.available(open_checkpoint(str(path)))
 
     assert openvino.available(open_checkpoint(str(pico_ner))) == ()
     assert rows("inc-static") == ("fp32", "int8")
-    assert rows("onnx-dynamic") == ("fp32",)
+    assert rows() == rows("inc-static", "onnx-dynamic") == ("fp32",)
     hide(monkeypatch)
     assert rows("inc-static") == ()
 

@@ -7,10 +7,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from biosqueeze.budgets.budget import Budget
+from biosqueeze.budgets.budget import Budget, budgets_of
 from biosqueeze.budgets.choice import Candidate, best, largest, pareto_front, thinned
 from biosqueeze.budgets.counts import Counts, ShapeCounter
 from biosqueeze.budgets.kept import KeptImportance, most_important
+from biosqueeze.budgets.options import BudgetOptions
 from biosqueeze.budgets.shapes import Shape, own_shape, shapes_of
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.families import family_of
@@ -99,6 +100,14 @@ def test_no_shape_that_fits_keeps_more(seed, limit):
         assert kept(chosen.shape) == max(kept(each.shape) for each in fitting)
         assert any(kept(each.shape) >= kept(chosen.shape) - 1e-12 for each in largest(fitting))
         assert chosen in thinned(front, (chosen,), 3) and len(thinned(front, (chosen,), 3)) <= 4
+
+
+def test_members_of_a_family_have_names_of_their_own():
+    budgets = budgets_of(BudgetOptions(family="4,2,2.0000001"))
+    assert [(each.name, each.flag, each.value) for each in budgets] == [
+        ("2x", "--family 2", 2),
+        ("4x", "--family 4", 4),
+    ]
 
 
 @pytest.mark.parametrize("quantity", ["parameters", "operations", "milliseconds"])

@@ -88,8 +88,8 @@ def test_derived_name(shell, pico_ner) -> None:
 def test_external_data_of_a_former_graph_are_left_out(shell, exported, copy_of) -> None:
     source = copy_of(exported("bert", "token-classification"))
     graph = source / "onnx" / "model.onnx"
-    onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx.data")
-    assert (source / "onnx" / "model.onnx.data").is_file()
+    onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="model.onnx_data")
+    assert (source / "onnx" / "model.onnx_data").is_file()
     made = shell("export", source, "--out", "made")
     assert made.code == 0, made.err
     assert [path.name for path in Path("made/onnx").iterdir()] == ["model.onnx"]
@@ -108,6 +108,19 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
     assert result.code == 1
     assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["changed"]
+
+
+@pytest.mark.parametrize(("words", "advice"), [(("--opset", 23), "leave --opset out"), ((), "give another --opset")])
+def test_a_graph_that_cannot_be_computed(words, advice, shell, pico_ner, monkeypatch) -> None:
+    def write(_model, path, **_options):
+        path.parent.mkdir()
+        path.write_bytes(b"no graph")
+
+    monkeypatch.setattr(_export, "write_onnx", write)
+    result = shell("export", pico_ner, *words, "--out", "made")
+    assert result.code == 1
+    assert f"graph that torch.onnx writes of {pico_ner} with opset {words[-1] if words else 20} (" in result.err
+    assert result.err.strip().endswith(f"nothing was written; {advice}")
 
 
 def test_tolerance_must_be_positive(shell, pico_ner) -> None:

@@ -225,6 +225,18 @@ def test_only_static_methods_warn_of_the_sample(exported, shell, fake, tmp_path)
     assert (static.code, "only a sample" in static.err) == (1, True), static.err
 
 
+@pytest.mark.parametrize(("samples", "warned"), [(200, False), (201, True)])
+def test_a_text_with_fewer_lines_is_told(samples, warned, exported, shell, corpus, fake, tmp_path) -> None:
+    def fails(_job):
+        raise SqueezeError("no int8 today")
+
+    fake(fails)
+    words = ("--method", "inc-static", "--calibration", corpus, "--calibration-samples", samples, "--out", "int8")
+    result = shell("quantize", exported("bert", "token-classification"), *words)
+    told = f"{corpus} has only 200 lines to calibrate on, of {samples} that were asked for" in result.err
+    assert (result.code, told) == (1, warned), result.err
+
+
 def test_plan_names_every_step(shallow, exported, shell) -> None:
     fresh = shell("quantize", shallow("bert", "token-classification"), "--dry-run", "--method", "inc-static", "--json")
     plan = json.loads(fresh.out)

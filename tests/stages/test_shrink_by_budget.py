@@ -127,6 +127,14 @@ def test_impossible_budgets(shell, pico_bert, words, message, mode):
     assert result.out == "" and not list(Path().iterdir())
 
 
+@pytest.mark.parametrize(("budget", "more"), [("--flops 0.5", ""), ("--params 9K", "; a smaller vocabulary has fewer")])
+def test_a_model_of_one_shape_has_no_budget_to_name(budget, more, shell, shallow):
+    words = ("--importance", "block-influence", "--calibration", "demo:text")
+    result = shell(f"shrink {shallow('bert', 'token-classification')} {budget} --dry-run", *words)
+    assert result.code == 2
+    assert f"100.0% of the operations, and no smaller shape{more}" in result.err and "give -" not in result.err
+
+
 def test_parameters_of_an_albert_cannot_be_cut(shell, pico_albert):
     result = shell("shrink", pico_albert, "--params", "1K", "--out", "small")
     assert result.code == 2 and "out of reach: the smallest shape has 1 of 4 layers" in result.err

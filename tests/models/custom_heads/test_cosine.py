@@ -8,6 +8,7 @@ from torch.nn import functional
 from biosqueeze.backends import open_predictor, text_pairs
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.collate import pad
+from biosqueeze.importance import open_importance
 from biosqueeze.importance.calibration import read_calibration
 from biosqueeze.importance.sources import CalibrationRequest
 from biosqueeze.models.custom_heads.cosine import stack_texts
@@ -106,7 +107,9 @@ def test_backend_scores_pairs_as_the_model_does(family, tmp_path):
     assert predictor.predict(text).shape == (*batch["input_ids"].shape, model.config.hidden_size)
 
 
-def test_calibration_loss_is_that_of_the_head(tmp_path):
+@pytest.fixture
+def calibrated(tmp_path):
+    """A model, and calibration data of two pairs."""
     model, _ = saved(tmp_path)
     rows = "".join(f"{first}\t{second}\t{score}\n" for (first, second), score in zip(PAIRS, (1.5, 3.0), strict=True))
     (tmp_path / "data").mkdir()
@@ -124,12 +127,39 @@ def test_calibration_loss_is_that_of_the_head(tmp_path):
         max_length=128,
         seed=0,
     )
-    tokenizer = pico.tokenizer_of("bert")
-    calibration = read_calibration(request, checkpoint, model.encoder, tokenizer)
-    batch = encoded(tokenizer, PAIRS, (1.5, 3.0))
+    return model, read_calibration(request, checkpoint, model.encoder, pico.tokenizer_of("bert"))
+
+
+def test_calibration_loss_is_that_of_the_head(calibrated):
+    model, calibration = calibrated
+    batch = encoded(pico.tokenizer_of("bert"), PAIRS, (1.5, 3.0))
     with torch.no_grad():
         found = sum(float(calibration.loss(model.encoder, each)) for each in calibration.batches)
         inputs = {name: torch.from_numpy(batch[name]) for name in ("input_ids", "attention_mask", "entities")}
         errors = model(**inputs).logits[:, 0] - torch.tensor([1.5, 3.0])
-    assert calibration.examples == 4
+    assert calibration.examples == 2
     assert found == pytest.approx(float(errors.square().sum()), rel=1e-5)
+
+
+def test_gradients_by_units_are_those_of_whole_pairs(calibrated):
+    """Of a factor on one neuron in both texts: a difference of losses."""
+    model, calibration = calibrated
+    (batch,) = calibration.batches
+    weight = model.encoder.encoder.layer[1].output.dense.weight
+    original, step, errors = weight.data[:, 5].clone(), 1e-2, []
+    for factor in (1 + step, 1 - step):
+        weight.data[:, 5] = original * factor
+        with torch.no_grad():
+            states = calibration.run(model.encoder, batch)
+            errors.append(model.head(states, batch["attention_mask"])[:, 0] - batch["targets"])
+    weight.data[:, 5] = original
+    slopes = (errors[0].square() - errors[1].square()) / (2 * step)
+    for name, mean in {"taylor": slopes.abs().mean(), "fisher": slopes.square().mean()}.items():
+        scores = open_importance(name).score(model.encoder, calibration)
+        assert scores.neurons[1, 5].item() == pytest.approx(mean.item(), rel=0.02)
+        assert {kind: tensor.shape for kind, tensor in scores.items().items()} == {
+            "heads": (4, 4),
+            "neurons": (4, 64),
+            "hidden": (32,),
+            "layers": (4,),
+        }
