@@ -1,6 +1,8 @@
 """The model card: front matter for the Hub, examples that run, results, and the commands that made the checkpoint."""
 
 import ast
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -131,9 +133,11 @@ def code_of(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
 
 
-def python(code: str, directory: Path) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-c", code]
-    return subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
+def printed_by(code: str, directory: Path) -> str:
+    """Run code in this process, which has imported torch and transformers, and return what it prints."""
+    with contextlib.chdir(directory), contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "example", "exec"), {})
+    return out.getvalue()
 
 
 def matter_of(text: str) -> dict:
@@ -159,10 +163,9 @@ def test_the_examples_run(tmp_path: Path) -> None:
             transformers.BertForQuestionAnswering(pico.config_of("bert", 413, ("a", "b"))).save_pretrained(path)
         code += code_of(card_of(path, head=head))
     assert len(code) == 5
-    done = python("\n\n".join(code), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Disease" in done.stdout
-    assert "torch.Size([1, " in done.stdout
+    printed = printed_by("\n\n".join(code), tmp_path)
+    assert "Disease" in printed
+    assert "torch.Size([1, " in printed
 
 
 @pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
@@ -175,7 +178,8 @@ def test_the_onnx_example_needs_neither_torch_nor_transformers(
         float_weights.unlink()
     (code,) = code_of(card_of(path, head=head))
     check = "\nimport sys\nassert not {'torch', 'transformers', 'biosqueeze'} & set(sys.modules)"
-    done = python(code + check, tmp_path)
+    words = [sys.executable, "-c", code + check]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Disease" in done.stdout
 
@@ -189,9 +193,7 @@ def test_examples_of_a_pair_task_have_two_texts(
     code = code_of(card_of(path, head="sequence-classification", task=record))
     assert len(code) == 2
     assert all("Fever is treated with aspirin." in example for example in code)
-    done = python("\n\n".join(code), tmp_path)
-    assert done.returncode == 0, done.stderr
-    scores, logits = done.stdout.strip().splitlines()
+    scores, logits = printed_by("\n\n".join(code), tmp_path).strip().splitlines()
     expected = np.array(list(ast.literal_eval(logits).values()))
     found = {each["label"]: each["score"] for each in ast.literal_eval(scores)}
     shares = np.exp(expected) / np.exp(expected).sum()
@@ -239,16 +241,16 @@ def test_an_example_has_all_fields_of_the_task(task: str, own_head: str, tmp_pat
         assert len(example.texts) == 2
 
 
-def test_the_onnx_example_of_the_hub_fetches_the_model(exported: Callable[[str, str], Path], tmp_path: Path) -> None:
+def test_the_onnx_example_of_the_hub_fetches_the_model(
+    exported: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Path(shutil.copytree(exported("bert", "token-classification"), tmp_path / "model"))
     (path / "model.safetensors").unlink()
     text = card_of(path, head="token-classification")
     (code,) = code_of(card.renamed(text, "me/model", manifest.read_manifest(path), path))
     assert 'Path(snapshot_download("me/model"))' in code
-    fetched = f"import huggingface_hub\nhuggingface_hub.snapshot_download = lambda name: {str(path)!r}\n"
-    done = python(fetched + code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Disease" in done.stdout
+    monkeypatch.setattr("huggingface_hub.snapshot_download", {"me/model": str(path)}.get)
+    assert "Disease" in printed_by(code, tmp_path)
 
 
 def test_a_card_shows_the_speed_of_its_own_checkpoint(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_the_rest_is_predicted(
     assert not list(tmp_path.glob("*.partial*")) and not list(tmp_path.glob(".*.lock"))
 
 
+@pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_a_killed_run_goes_on(name: str, pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     records = write_records(tmp_path / "many.jsonl", *[{"id": n, "text": "car ci hepti " * 8} for n in range(1500)])
