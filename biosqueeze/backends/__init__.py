@@ -4,7 +4,6 @@ A file has `PRECISIONS` (the first is the default), `files(checkpoint, precision
 `load(checkpoint, precision, threads)`. A backend is written RUNTIME or RUNTIME:PRECISION: `onnxruntime:int8`.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -185,8 +184,9 @@ def default_threads() -> int:
     """Return the number of physical cores that this process may use."""
     import psutil
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
+    from biosqueeze.system.cores import usable_cores
+
+    return min(usable_cores(), psutil.cpu_count(logical=False) or usable_cores())
 
 
 def with_token_types(batch: Batch) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from biosqueeze.backends.onnx_files import (
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import in_one_line, is_out_of_memory
+from biosqueeze.system.cores import cores_by_quota
 
 PRECISIONS = ("fp32", "int8")
 FILES = {"fp32": FLOAT, "int8": INT8}
@@ -47,7 +48,7 @@ class OnnxPredictor:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.inter_op_num_threads = 1
-        options.intra_op_num_threads = threads or 0  # 0: ONNX Runtime's default
+        options.intra_op_num_threads = threads or cores_by_quota() or 0  # 0: ONNX Runtime's default
         options.log_severity_level = 4  # an error is raised too
         # Threads that wait for the next call must not use the processor meanwhile.
         options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -24,6 +24,7 @@ from biosqueeze.backends.onnx_files import (
 from biosqueeze.backends.onnx_limits import check_limits
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, in_one_line, is_out_of_memory, require
+from biosqueeze.system.cores import cores_by_quota
 
 PRECISIONS = ("fp32", "bf16", "int8")
 FILES = {"fp32": FLOAT, "bf16": FLOAT, "int8": INT8}
@@ -89,7 +90,8 @@ def _compiled(path: Path, precision: str, threads: int | None) -> Any:
         # Two processes with one thread each would be pinned to the same core.
         "ENABLE_CPU_PINNING": False,
     }
-    if threads is not None:
+    threads = threads or cores_by_quota()
+    if threads:
         settings["INFERENCE_NUM_THREADS"] = threads
     try:
         return core.compile_model(core.read_model(path), "CPU", settings)

@@ -16,7 +16,7 @@ from biosqueeze.cli.help import write_examples, write_overview
 from biosqueeze.errors import SqueezeError, UsageError, is_lost_process, is_out_of_memory
 from biosqueeze.options import Purpose
 from biosqueeze.progress import plain_message
-from biosqueeze.system import processes, threads
+from biosqueeze.system import cores, processes, threads
 from biosqueeze.system.os_errors import advice_for
 
 EXAMPLES = (
@@ -100,6 +100,7 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     threads.limit_spinning()
+    cores.limit_threads_to_quota()
     try:
         processes.check()
     except UsageError as error:  # which process prints is unknown, so each does

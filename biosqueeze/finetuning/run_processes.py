@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.system.cores import usable_cores
 from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
@@ -129,8 +130,7 @@ def slots_for(jobs: int | None, *, on_any_gpu: bool = True) -> list[Slot]:
     count = jobs or max(1, len(gpus))
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [{"OMP_NUM_THREADS": str(max(1, cores // count))} if count > 1 else {} for _ in range(count)]
+    return [{"OMP_NUM_THREADS": str(max(1, usable_cores() // count))} if count > 1 else {} for _ in range(count)]
 
 
 def _gpus() -> list[str]:

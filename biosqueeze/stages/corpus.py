@@ -1,6 +1,5 @@
 """Build a corpus from PubMed, PMC, BioC, JSON lines and text, or show the statistics of one."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from biosqueeze.options import (
 )
 from biosqueeze.output import check_place, inputs_of
 from biosqueeze.progress import table
+from biosqueeze.system.cores import usable_cores
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.text_table import TextTable
 
@@ -239,7 +239,7 @@ def _resolve(options: Options) -> CorpusRequest:
         _settings(options),
         against,
         out,
-        options.workers or os.cpu_count() or 1,
+        options.workers or usable_cores(),
         options.strict,
         options.is_given("field"),
     )

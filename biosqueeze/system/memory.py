@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from biosqueeze.system import control_groups
+
 # Parameter numbers of mallopt, from malloc.h, and its defaults.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _KEEP = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}
 _RETURN = {_MMAP_MAX: 65536, _TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 128 * 1024}
-_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _UNLIMITED = 2**62  # version 1 has no word for it, but a number near 2**63
 # Files of a control group by the version of cgroups: its limit, its use, and the file cache in that use.
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
 }
+_LIMIT_FILES = {version: limit for version, (limit, *_) in _FILES.items()}
 _SWAP_FILES = ("memory.swap.max", "memory.swap.current")  # of version 2
 
 
@@ -78,25 +80,13 @@ def available_memory() -> int | None:
     None where the kernel does not report them.
     """
     try:
-        machine, groups = dict(_fields(_PROC / "meminfo")), list(_control_groups())
+        machine = dict(_fields(control_groups.PROC / "meminfo"))
+        groups = list(control_groups.limiting("memory", _LIMIT_FILES))
         free = min([1024 * machine["MemAvailable"], *(_free_in(group, version) for group, version in groups)])
         swap = min([1024 * machine["SwapFree"], *(_free_swap_in(group) for group, _ in groups)])
         return free + swap
     except (OSError, KeyError, ValueError):
         return None
-
-
-def _control_groups() -> Iterator[tuple[Path, int]]:
-    """Yield the control groups of this process with a limit of memory, those around it too, and their version."""
-    for line in (_PROC / "self" / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        version, root = (1, _CGROUPS / "memory") if controllers else (2, _CGROUPS)
-        group = root / path.lstrip("/")
-        for directory in (group, *group.parents):
-            if directory.is_relative_to(root) and (directory / _FILES[version][0]).exists():
-                yield directory, version
 
 
 def _free_in(group: Path, version: int) -> int:
@@ -128,5 +118,5 @@ def _fields(path: Path) -> Iterator[tuple[str, int]]:
 
 def _data_size() -> int:
     """Return the bytes that RLIMIT_DATA counts: private pages that this process may write."""
-    pages = int((_PROC / "self" / "statm").read_text().split()[5])
+    pages = int((control_groups.PROC / "self" / "statm").read_text().split()[5])
     return pages * resource.getpagesize()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.system import memory
+from biosqueeze.system import control_groups, memory
 from tests import pico
+from tests.system import control_group_files
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 
@@ -28,19 +29,6 @@ def test_other_systems_are_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _MEMINFO = "MemTotal: 900 kB\nMemAvailable: 400 kB\nSwapFree: 100 kB\nHugePages_Total: 0\n"
-
-
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: Mapping[str, str]) -> None:
-    """Lay out files as the kernel has them; `files` by their path in /sys/fs/cgroup."""
-    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
-    texts = {proc / "meminfo": _MEMINFO, proc / "self/cgroup": groups}
-    for path, text in (texts | {cgroups / name: text for name, text in files.items()}).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    monkeypatch.setattr(memory, "_PROC", proc)
-    monkeypatch.setattr(memory, "_CGROUPS", cgroups)
-
-
 SECOND = {
     "memory.max": "307200\n",
     "memory.current": "204800\n",
@@ -76,12 +64,12 @@ def inside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
 def test_what_machine_and_control_groups_leave(
     groups: str, files: dict[str, str], kilobytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel(tmp_path, monkeypatch, groups, files)
+    control_group_files.write(tmp_path, monkeypatch, groups, files, meminfo=_MEMINFO)
     assert memory.available_memory() == 1024 * kilobytes
 
 
 def test_a_kernel_without_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    monkeypatch.setattr(control_groups, "PROC", tmp_path)
     assert memory.available_memory() is None
     memory.limit_to_available_memory("cpu")
 
