@@ -105,7 +105,7 @@ def read_calibration(
         if count >= request.tokens:
             break
     else:
-        warn(f"{request.source} has only {count:,} tokens to calibrate on, of {request.tokens:,} that were asked for")
+        warn(f"{request.source} has {count:,} tokens to calibrate on, --calibration-tokens is {request.tokens:,}")
     batches = [stack_texts(batch, int(tokenizer.pad_token_id)) for batch in _batches(features, tokenizer)]
     return Calibration(batches, input_names(model), _loss_of(request, checkpoint))
 

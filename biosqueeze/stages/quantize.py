@@ -243,10 +243,10 @@ def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
 
 
 def _warn_of_few(calibration: "Sequence[TokenBatch]", text: CalibrationText) -> None:
-    """Warn if the text has fewer lines than were asked for."""
+    """Warn if the text has fewer lines than --calibration-samples."""
     lines = sum(len(batch["input_ids"]) for batch in calibration)
     if lines < text.lines:
-        warn(f"{text.source or DEMO} has only {lines:,} lines to calibrate on, of {text.lines:,} that were asked for")
+        warn(f"{text.source or DEMO} has {lines:,} lines to calibrate on, --calibration-samples is {text.lines:,}")
 
 
 def _job(options: Options, copy: Checkpoint, calibration: "Sequence[TokenBatch]") -> QuantizationJob:
