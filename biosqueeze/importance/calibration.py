@@ -78,6 +78,15 @@ class Calibration:
         return self.loss_sum(self.run(model, batch), batch)
 
 
+def token_counts(
+    request: CalibrationRequest, checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> Tensor:
+    """Return how often each token of the vocabulary occurs in the calibration data; see `read_calibration`."""
+    batches = read_calibration(request, checkpoint, model, tokenizer).batches
+    ids = torch.cat([batch[INPUT_IDS][batch[ATTENTION_MASK] == 1] for batch in batches])
+    return torch.bincount(ids, minlength=int(model.config.vocab_size))
+
+
 def example_count(batch: Batch) -> int:
     """Return the number of examples in a batch, which has two rows for each of some, see `stack_texts`."""
     return len(batch[TARGETS if TARGETS in batch else INPUT_IDS])

@@ -117,6 +117,23 @@ def plan_guide(
     return Guide(name, request, may_repair, tries)
 
 
+def embedding_request(options: Any, source: Checkpoint) -> CalibrationRequest | None:
+    """Return the data whose tokens count for smaller embeddings, by default those of the fine-tuning, if there are any.
+
+    Args:
+        options: `ImportanceOptions` with `field` and `seed`.
+        source: that is cut.
+
+    Raises:
+        UsageError: an option has no effect.
+        SqueezeError: there are no such data.
+    """
+    if options.calibration or fine_tuning_data(source):
+        return open_request(options, source, "--embedding", MAX_LENGTH)
+    _without_data(options)
+    return None
+
+
 def _without_data(options: Any, name: str | None = None) -> Guide:
     if options.is_given("calibration_tokens"):
         raise UsageError("--calibration-tokens has no effect on a cut that reads no data; give --calibration too")

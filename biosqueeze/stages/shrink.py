@@ -155,10 +155,10 @@ def _plan_cut(
 
 
 def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
-    from biosqueeze.importance.guide import plan_guide
+    from biosqueeze.importance.guide import Guide, embedding_request, plan_guide
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.cuts.depth import choose_layers_of
-    from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_steps
+    from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
@@ -170,9 +170,14 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         raise UsageError(
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
-    guide = plan_guide(options, source, config, widths, kept)
+    is_embedding_alone = keeps_layers and widths.empty and not options.importance and options.embedding is not None
+    guide = Guide() if is_embedding_alone else plan_guide(options, source, config, widths, kept)
     shape = described(guide, config, kept, widths, rounding)
-    return replace(shape, steps=(*embedding_steps(former, config), *shape.steps))
+    if options.embedding is None:
+        return shape
+    request = embedding_request(options, source)
+    weighted = f"the tokens of {request.source} count most" if request else "every token counts alike"
+    return replace(shape, steps=(f"{embedding_step(former, config)}; {weighted}", *shape.steps))
 
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
@@ -297,19 +302,24 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     shape = _kept_shape(options, source, loaded.model.config)
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
-    start = _with_embedding(start, options.embedding, fits=options.repair != "none")
+    start = _with_embedding(start, options, source)
     return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
 
 
-def _with_embedding(start: _ShrunkModel, size: int | None, *, fits: bool) -> _ShrunkModel:
-    """Return the model with smaller embeddings; None keeps them."""
+def _with_embedding(start: _ShrunkModel, options: Options, source: Checkpoint) -> _ShrunkModel:
+    """Return the model with smaller embeddings, if they are cut."""
+    from biosqueeze.importance.calibration import token_counts
+    from biosqueeze.importance.guide import embedding_request
     from biosqueeze.models.cuts.embedding_size import keep_embedding_size
 
-    if size is None:
+    if options.embedding is None:
         return start
-    cut = keep_embedding_size(start.model, size, fits=fits)
-    note(f"{cut.explained:.1%} of the variance of the projected embeddings is kept, over the vocabulary")
-    return replace(start, model=cut.model, notes=start.notes | {"embedding_variance": round(cut.explained, 4)})
+    request = embedding_request(options, source)
+    counts = token_counts(request, source, start.model, start.tokenizer) if request else None
+    cut = keep_embedding_size(start.model, options.embedding, counts, fits=options.repair != "none")
+    note(f"{cut.explained:.1%} of the variance of the projected embeddings is kept")
+    facts = {"embedding_variance": round(cut.explained, 4), "embedding_data": request.source if request else None}
+    return replace(start, model=cut.model, notes=start.notes | facts)
 
 
 def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str, _ShrunkModel]]:

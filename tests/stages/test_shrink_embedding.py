@@ -8,6 +8,7 @@ from transformers import AutoModel
 
 from tests import pico
 from tests.cli.run import Shell
+from tests.manifests import write_manifest
 
 
 @pytest.fixture
@@ -39,6 +40,33 @@ def test_embeddings_and_layers_and_vocabulary(shell: Shell, electra: Path, tmp_p
     assert (config.embedding_size, config.num_hidden_layers, config.intermediate_size) == (8, 2, 32)
 
 
+@pytest.mark.parametrize("family", ["electra", "albert"])
+def test_tokens_of_a_text_count_most(family: str, shell: Shell, tmp_path: Path) -> None:
+    source, text = pico.save(family, tmp_path / family, "token-classification"), tmp_path / "text.txt"
+    text.write_text("\n".join(pico.sentences(20, seed=1)))
+    words = ("shrink", source, "--embedding", 8)
+    alike = json.loads(shell(*words, "--out", tmp_path / "alike", "--json").out)
+    counted = shell(*words, "--calibration", text, "--out", tmp_path / "counted", "--json")
+    assert counted.code == 0, counted.err
+    assert f"embedding dimensions; the tokens of {text} count most" in counted.err
+    assert (alike["embedding_data"], json.loads(counted.out)["embedding_data"]) == (None, str(text))
+    assert alike["embedding_variance"] != json.loads(counted.out)["embedding_variance"]
+
+
+def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -> None:
+    source, data = pico.save("electra", tmp_path / "electra", "token-classification"), tmp_path / "data"
+    data.mkdir()
+    (data / "train.tsv").write_text("Hepti\tB-Disease\nin\tO\n\nfibneu\tB-Disease\n")
+    write_manifest(source, stage="finetune", task={"name": "ner", "data": str(data)})
+    planned = shell("shrink", source, "--embedding", 8, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert f"the tokens of {data} count most" in planned.err
+    source.rename(tmp_path / "moved")
+    (data / "train.tsv").unlink()
+    planned = shell("shrink", tmp_path / "moved", "--embedding", 8, "--dry-run")
+    assert "every token counts alike" in planned.err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -46,6 +74,9 @@ def test_embeddings_and_layers_and_vocabulary(shell: Shell, electra: Path, tmp_p
         (("--embedding", "8", "--student", "tiny"), "--student"),
         (("--embedding", "8", "--layers", "2", "--steps-of", "2"), "--steps-of"),
         (("--embedding", "9999"), "cannot be cut from"),
+        (("--embedding", "8", "--calibration-tokens", "9"), "--calibration-tokens has no effect"),
+        (("--embedding", "8", "--calibration", "absent.txt"), "absent.txt"),
+        (("--embedding", "8", "--importance", "magnitude"), "has nothing to choose"),
     ],
 )
 def test_requests_that_are_refused(shell: Shell, electra: Path, options: tuple[str, ...], message: str) -> None:
