@@ -27,8 +27,9 @@ class ImportanceOptions:
     ] = None
     calibration: Annotated[
         str | None,
-        "Data to compute importances on, and to repair with: the directory of the checkpoint's task, or text (.txt, "
-        ".jsonl, .gz). Default: the data of its fine-tuning, where a width is cut or an option needs data.",
+        "Data to compute importances on, to repair with, and whose tokens smaller embeddings keep best: the directory "
+        "of the checkpoint's task, or text (.txt, .jsonl, .gz). Default: the data of its fine-tuning, where a width or "
+        "the embedding size is cut or an option needs data.",
         OnDisk(),
         Excludes("student", why=_WHY),
         Group.IMPORTANCE,

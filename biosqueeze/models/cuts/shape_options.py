@@ -46,7 +46,7 @@ class ShapeOptions:
     embedding: Annotated[
         int | None,
         "Embedding size of an ELECTRA or ALBERT, from which a projection makes the hidden size. The projection is "
-        "fitted to the original's over the whole vocabulary, without text (not by --repair none).",
+        "fitted to the original's over the vocabulary (not by --repair none).",
         _NOT_WITH_STUDENT,
     ] = None
     student: Annotated[
