@@ -58,6 +58,11 @@ class Calibration:
         """Number of sequences, or of pairs of them that are encoded separately."""
         return sum(example_count(batch) for batch in self.batches)
 
+    def token_counts(self, vocabulary: int) -> Tensor:
+        """Return how often each token of a vocabulary of that size occurs, (vocabulary,)."""
+        ids = torch.cat([batch[INPUT_IDS][batch[ATTENTION_MASK] == 1] for batch in self.batches])
+        return torch.bincount(ids, minlength=vocabulary)
+
     def samples(self, tokens: int) -> "tuple[Calibration, Calibration]":
         """Return two samples of about as many tokens, at most half of all each, spread over all lengths.
 
@@ -78,27 +83,21 @@ class Calibration:
         return self.loss_sum(self.run(model, batch), batch)
 
 
-def token_counts(
-    request: CalibrationRequest, checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> Tensor:
-    """Return how often each token of the vocabulary occurs in the calibration data; see `read_calibration`."""
-    batches = read_calibration(request, checkpoint, model, tokenizer).batches
-    ids = torch.cat([batch[INPUT_IDS][batch[ATTENTION_MASK] == 1] for batch in batches])
-    return torch.bincount(ids, minlength=int(model.config.vocab_size))
-
-
 def example_count(batch: Batch) -> int:
     """Return the number of examples in a batch, which has two rows for each of some, see `stack_texts`."""
     return len(batch[TARGETS if TARGETS in batch else INPUT_IDS])
 
 
 def read_calibration(
-    request: CalibrationRequest, checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+    request: CalibrationRequest | None,
+    checkpoint: Checkpoint,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
 ) -> Calibration:
     """Read batches until they have the requested number of tokens.
 
     Args:
-        request: checked, see `sources.open_request`.
+        request: checked, see `sources.open_request`; None reads nothing.
         checkpoint: that the model was loaded from.
         model: with its head.
         tokenizer: the model's.
@@ -106,6 +105,8 @@ def read_calibration(
     Raises:
         SqueezeError: the data cannot be read, or hold no text.
     """
+    if request is None:
+        return Calibration()
     reader = _task_features if request.task else _text_features
     features, count = [], 0
     for feature in reader(request, checkpoint, tokenizer):

@@ -4,11 +4,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
-from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.importance import WITHOUT_DATA, open_importance
-from biosqueeze.importance.calibration import Calibration, read_calibration
+from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
@@ -37,19 +36,18 @@ class CutModel:
 
 
 class GuidedCut:
-    """Cuts of one model, with its calibration data read once."""
+    """Cuts of one model."""
 
-    def __init__(
-        self, guide: Guide, checkpoint: Checkpoint, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-    ) -> None:
-        """Read the calibration data.
+    def __init__(self, guide: Guide, calibration: Calibration, model: PreTrainedModel) -> None:
+        """Begin with the whole model.
 
-        Raises:
-            SqueezeError: they cannot be read.
+        Args:
+            guide: of the cuts.
+            calibration: the data of its request; empty where it has none.
+            model: that is cut.
         """
         self.guide, self.whole, self.cut = guide, model, CutModel(model)
-        request = guide.request
-        self.calibration = read_calibration(request, checkpoint, model, tokenizer) if request else Calibration()
+        self.calibration = calibration if guide.request else Calibration()
 
     @functools.cached_property
     def scores(self) -> UnitScores:

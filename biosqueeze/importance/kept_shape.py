@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedConfig
 
 from biosqueeze.importance.guide import Guide
+from biosqueeze.importance.sources import CalibrationRequest
 from biosqueeze.models.cuts.depth import choose_layers_of
 from biosqueeze.models.cuts.width import Widths, narrowed_config
 
@@ -18,6 +19,8 @@ class KeptShape:
     widths: Widths
     guide: Guide
     steps: tuple[str, ...]
+    embedding_data: CalibrationRequest | None = None
+    """Whose tokens count for smaller embeddings."""
 
     def layer_numbers(self) -> tuple[int, ...] | None:
         """The layers that are kept, or as many of the first ones, for the shape."""

@@ -31,6 +31,7 @@ from biosqueeze.vocabularies.options import VocabularyOptions
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+    from biosqueeze.importance.calibration import Calibration
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import KeptShape
     from biosqueeze.importance.store import SavedScores
@@ -177,7 +178,8 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         return shape
     request = embedding_request(options, source)
     weighted = f"the tokens of {request.source} count most" if request else "every token counts alike"
-    return replace(shape, steps=(f"{embedding_step(former, config)}; {weighted}", *shape.steps))
+    step = f"{embedding_step(former, config)}; {weighted}"
+    return replace(shape, steps=(step, *shape.steps), embedding_data=request)
 
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
@@ -294,6 +296,7 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
+    from biosqueeze.importance.calibration import read_calibration
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.models.loading.load import load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
@@ -302,29 +305,28 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     shape = _kept_shape(options, source, loaded.model.config)
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
-    start = _with_embedding(start, options, source)
-    return _cut_to(shape, GuidedCut(shape.guide, source, start.model, start.tokenizer), start)
+    request = shape.guide.request or shape.embedding_data
+    calibration = read_calibration(request, source, start.model, start.tokenizer)
+    start = _with_embedding(start, options, calibration if shape.embedding_data else None)
+    return _cut_to(shape, GuidedCut(shape.guide, calibration, start.model), start)
 
 
-def _with_embedding(start: _ShrunkModel, options: Options, source: Checkpoint) -> _ShrunkModel:
-    """Return the model with smaller embeddings, if they are cut."""
-    from biosqueeze.importance.calibration import token_counts
-    from biosqueeze.importance.guide import embedding_request
+def _with_embedding(start: _ShrunkModel, options: Options, text: "Calibration | None") -> _ShrunkModel:
+    """Return the model with smaller embeddings, if they are cut, for the tokens of a text."""
     from biosqueeze.models.cuts.embedding_size import keep_embedding_size
 
     if options.embedding is None:
         return start
-    request = embedding_request(options, source)
-    counts = token_counts(request, source, start.model, start.tokenizer) if request else None
+    counts = text.token_counts(start.model.config.vocab_size) if text else None
     cut = keep_embedding_size(start.model, options.embedding, counts, fits=options.repair != "none")
     note(f"{cut.explained:.1%} of the variance of the projected embeddings is kept")
-    facts = {"embedding_variance": round(cut.explained, 4), "embedding_data": request.source if request else None}
-    return replace(start, model=cut.model, notes=start.notes | facts)
+    return replace(start, model=cut.model, notes=start.notes | {"embedding_variance": round(cut.explained, 4)})
 
 
 def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str, _ShrunkModel]]:
     """Yield the cut model of every budget by its name; all are cut from the original."""
     from biosqueeze.budgets.search import open_search
+    from biosqueeze.importance.calibration import read_calibration
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.loading.load import load_config, load_model
@@ -335,7 +337,8 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     loaded = load_model(source, seed=options.seed)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     search = search.timed()  # minutes, so after the weights were checked
-    guided = GuidedCut(search.guide, source, start.model, start.tokenizer)
+    calibration = read_calibration(search.guide.request, source, start.model, start.tokenizer)
+    guided = GuidedCut(search.guide, calibration, start.model)
     for choice in search.choose(guided.scores):
         guided.restart()
         shape = described(search.guide, start.model.config, choice.layers, choice.widths)
@@ -370,6 +373,8 @@ def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _Sh
         note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
     notes = start.notes | {"layers": cut.layers, "differences": differences}
     notes |= facts_of(shape.guide, guided.calibration.tokens)
+    if shape.embedding_data:
+        notes["embedding_data"] = shape.embedding_data.source
     total = start.model.config.num_hidden_layers
     scores = guided.saved_scores(total)
     return replace(start, model=cut.model, layers=cut.layers, heads=cut.heads, notes=notes, scores=scores)

@@ -49,8 +49,20 @@ def test_tokens_of_a_text_count_most(family: str, shell: Shell, tmp_path: Path) 
     counted = shell(*words, "--calibration", text, "--out", tmp_path / "counted", "--json")
     assert counted.code == 0, counted.err
     assert f"embedding dimensions; the tokens of {text} count most" in counted.err
-    assert (alike["embedding_data"], json.loads(counted.out)["embedding_data"]) == (None, str(text))
+    assert json.loads(counted.out)["embedding_data"] == str(text)
+    assert "embedding_data" not in alike
     assert alike["embedding_variance"] != json.loads(counted.out)["embedding_variance"]
+
+
+def test_a_text_is_read_once_for_all_cuts(shell: Shell, electra: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(pico.sentences(20, seed=1)))
+    cuts = ("--embedding", 8, "--ffn", 32, "--calibration", text)
+    result = shell("shrink", electra, *cuts, "--out", tmp_path / "out", "--json")
+    assert result.code == 0, result.err
+    assert result.err.count("tokens to calibrate on") == 1
+    written = json.loads(result.out)
+    assert written["embedding_data"] == written["calibration"] == str(text)
 
 
 def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -> None:

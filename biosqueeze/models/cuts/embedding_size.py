@@ -97,7 +97,7 @@ def _chosen(model: PreTrainedModel, cut: PreTrainedModel, weights: Tensor) -> di
     """Return the changed tensors with those dimensions whose weight times input has the largest summed squares."""
     weight, bias = _projection(model)
     squares = torch.zeros(model.config.embedding_size, dtype=torch.float64)
-    for states, counts in _embedded(model, weights):
+    for states, counts in _embedded(_embeddings(model), weights):
         squares += counts @ states.square()
     kept = (squares * weight.square().sum(0)).topk(cut.config.embedding_size).indices.sort().values
     axes, state = changed_axes(model.config, cut.config, type(model).__name__), model.state_dict()
@@ -111,16 +111,14 @@ def _rotated(model: PreTrainedModel, cut: PreTrainedModel, weights: Tensor) -> d
     The norm subtracts an embedding's mean and divides by its length, up to a factor. A rotation changes neither if what
     it gives has a mean of zero; the new norm has no weights of its own, those of the former are the projection's.
     """
-    plain, former = copy.deepcopy(model), _embeddings(model).LayerNorm
-    norm = _embeddings(plain).LayerNorm
-    torch.nn.init.ones_(norm.weight)
-    torch.nn.init.zeros_(norm.bias)
+    plain, former = copy.deepcopy(_embeddings(model)), _embeddings(model).LayerNorm
+    plain.LayerNorm.reset_parameters()
     rotation = _principal_components(_embedded(plain, weights), cut.config.embedding_size)
     changed = {}
     for name, table in _tables(model).items():
         centred = table.double() - table.double().mean(1, keepdim=True)
         changed[name] = (centred @ rotation.T).float()
-    for name, tensor in norm.state_dict().items():
+    for name, tensor in plain.LayerNorm.state_dict().items():
         changed[f"{_path(cut, _embeddings(cut).LayerNorm)}.{name}"] = tensor[: len(rotation)]
     weight, bias = _projection(model)
     length = (rotation.shape[1] / rotation.shape[0]) ** 0.5  # of what the norm gives: the root of the dimensions
@@ -145,7 +143,9 @@ def _fit(cut: PreTrainedModel, original: PreTrainedModel, weights: Tensor) -> No
     """Fit the projection to the original's outputs."""
     projection: Any = _projection_layer(cut)
     equations = NormalEquations(projection.in_features, projection.out_features)
-    for (inputs, weight), (target, _) in zip(_embedded(cut, weights), _projected(original, weights), strict=True):
+    for (inputs, weight), (target, _) in zip(
+        _embedded(_embeddings(cut), weights), _projected(original, weights), strict=True
+    ):
         equations.add(inputs, target, weight.sqrt())
     weight, bias = equations.solve(_DAMPING)
     projection.weight.copy_(weight)
@@ -154,19 +154,19 @@ def _fit(cut: PreTrainedModel, original: PreTrainedModel, weights: Tensor) -> No
 
 def _explained(cut: PreTrainedModel, original: PreTrainedModel, weights: Tensor) -> float:
     """Return the share of the variance of the original's projected embeddings that the cut model's explain."""
-    total = sum(weight @ target for target, weight in _projected(original, weights))
-    mean = total / weights.sum()
-    errors = variance = 0.0
+    errors = squares = 0.0
+    total = torch.zeros(original.config.hidden_size, dtype=torch.float64)
     for (output, weight), (target, _) in zip(_projected(cut, weights), _projected(original, weights), strict=True):
         errors += float(weight @ (target - output).square().sum(1))
-        variance += float(weight @ (target - mean).square().sum(1))
-    return 1.0 - errors / variance
+        squares += float(weight @ target.square().sum(1))
+        total += weight @ target
+    return 1.0 - errors / (squares - float(total.square().sum() / weights.sum()))
 
 
 def _projected(model: PreTrainedModel, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the hidden states that enter the first layer, as `_embedded` yields embeddings."""
     projection, bias = _projection(model)
-    for states, weight in _embedded(model, weights):
+    for states, weight in _embedded(_embeddings(model), weights):
         yield states @ projection.T + bias, weight
 
 
@@ -206,16 +206,15 @@ def _path(model: PreTrainedModel, wanted: torch.nn.Module) -> str:
     return next(str(name) for name, module in model.named_modules() if module is wanted)
 
 
-def _embedded(model: PreTrainedModel, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _embedded(embeddings: Any, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield normed embeddings of all tokens at positions and of types in turn, and the weights of these tokens.
 
     These are (tokens, embedding size) and (tokens,), float64.
     """
-    config: Any = model.config
-    length = min(_LENGTH, config.max_position_embeddings)
-    tokens = torch.arange(config.vocab_size)
-    for chunk in tokens.split(length * _SEQUENCES):
+    length = min(_LENGTH, embeddings.position_embeddings.num_embeddings)
+    types_count = embeddings.token_type_embeddings.num_embeddings
+    for chunk in torch.arange(len(weights)).split(length * _SEQUENCES):
         ids = torch.nn.utils.rnn.pad_sequence(chunk.split(length), batch_first=True)
-        types = torch.arange(len(ids))[:, None].expand_as(ids) % config.type_vocab_size
-        states = _embeddings(model)(input_ids=ids, token_type_ids=types).double().flatten(0, 1)
+        types = torch.arange(len(ids))[:, None].expand_as(ids) % types_count
+        states = embeddings(input_ids=ids, token_type_ids=types).double().flatten(0, 1)
         yield states[: len(chunk)], weights[chunk]  # padding is at the end
