@@ -24,6 +24,7 @@ from biosqueeze.data.lines import check_packer, data_suffix, is_beside_data, unp
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.corpus import files_below, is_shard, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
+from biosqueeze.data.text.tagged_words import check_is_text
 from biosqueeze.errors import SqueezeError
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -91,6 +92,7 @@ def _files_of(path: Path) -> list[Path]:
     if path.is_file():
         if data_suffix(path) in (".csv", ".tsv"):
             raise SqueezeError(f"{path} is a table; write its texts as JSON lines, or one a line as .txt")
+        check_is_text(path)
         return [path]
     if not path.is_dir():
         raise SqueezeError(f"there is no file or directory {path}; name PubMed or PMC XML, BioC, JSON lines or text")

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from biosqueeze.errors import UsageError
@@ -12,6 +12,8 @@ from biosqueeze.registry import closest
 GridPoint = Mapping[str, Any]  # option values by field name
 # Options that change the dev examples or the score: runs with different values cannot be compared.
 _INCOMPARABLE = ("data", "task", "metric", "dev_share", "with_dev", "types", "negative", "column", "merge_types")
+# Options that say how a training runs, and not what it learns.
+_OF_THE_MACHINE = ("auto_batch", "compile", "device", "gradient_checkpointing", "save_every", "tracker", "workers")
 
 
 def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[GridPoint]:
@@ -30,16 +32,25 @@ def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[G
         name, equals, values = text.partition("=")
         if not equals or not all(values.split(",")):
             raise UsageError(f"--grid {text!r} is not of the form NAME=VALUE,VALUE, like lr=1e-5,3e-5")
-        option = find_option(name, fields, "--grid")
-        if option.name in _INCOMPARABLE:
-            raise UsageError(
-                f"--grid: runs with another {option.name.replace('_', '-')} cannot be compared by their dev scores; "
-                "fine-tune once for each"
-            )
+        option = find_option(name, fields, "--grid", refused=(*_INCOMPARABLE, *_OF_THE_MACHINE))
+        _check_axis(option)
         if option.name in values_by_name:
             raise UsageError(f"--grid: {option.name} is given twice; give all its values in one: {name}=A,B,C")
         values_by_name[option.name] = _parse_axis(name, values.split(","), option)
     return [dict(zip(values_by_name, values, strict=True)) for values in itertools.product(*values_by_name.values())]
+
+
+def _check_axis(option: OptionField) -> None:
+    """Check that the dev scores of runs with different values of an option say which value is better."""
+    shown = option.name.replace("_", "-")
+    if option.name in _INCOMPARABLE:
+        raise UsageError(
+            f"--grid: runs with another {shown} cannot be compared by their dev scores; fine-tune once for each"
+        )
+    if option.name in _OF_THE_MACHINE:
+        raise UsageError(
+            f"--grid: {shown} says how a training runs, and not what it learns; give --{shown}, for all runs"
+        )
 
 
 def _parse_axis(name: str, texts: Sequence[str], option: OptionField) -> list[Any]:
@@ -54,8 +65,14 @@ def _parse_axis(name: str, texts: Sequence[str], option: OptionField) -> list[An
     return list(text_by_value)
 
 
-def find_option(name: str, fields: Mapping[str, OptionField], flag: str) -> OptionField:
+def find_option(name: str, fields: Mapping[str, OptionField], flag: str, refused: Collection[str] = ()) -> OptionField:
     """Return the option of a name that may be shortened.
+
+    Args:
+        name: as given.
+        fields: the options, by name.
+        flag: that the name was given to, for messages.
+        refused: names that are found and left out where all are listed.
 
     Raises:
         UsageError: the name fits none, or several.
@@ -63,7 +80,8 @@ def find_option(name: str, fields: Mapping[str, OptionField], flag: str) -> Opti
     plain = name.strip().lstrip("-").replace("-", "_")
     matches = [plain] if plain in fields else [known for known in fields if plain and known.startswith(plain)]
     if len(matches) != 1:
-        shown = ", ".join(sorted(known.replace("_", "-") for known in matches or fields))
+        known = matches or [field for field in fields if field not in refused]
+        shown = ", ".join(sorted(field.replace("_", "-") for field in known))
         raise UsageError(
             f"{flag}: {name!r} is {'short for several options' if matches else 'no option'}."
             f"{closest(plain, fields)} {'They are' if matches else 'Known'}: {shown}"

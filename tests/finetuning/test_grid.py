@@ -40,11 +40,21 @@ def test_a_grid_is_every_combination() -> None:
         (["metric=f1,recall"], "runs with another metric cannot be compared by their dev scores"),
         (["merge-types=true,false"], "runs with another merge-types cannot be compared"),
         (["data=a,b"], "runs with another data cannot be compared"),
+        (["device=cpu,cuda"], "device says how a training runs, and not what it learns; give --device, for all runs"),
+        (["save-every=1,2"], "save-every says how a training runs"),
     ],
 )
 def test_a_wrong_grid_is_explained(axes: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_grid(axes, FIELDS)
+
+
+def test_the_options_that_are_listed_can_be_given() -> None:
+    with pytest.raises(UsageError, match="no option") as raised:
+        parse_grid(["learning=1"], FIELDS)
+    listed = str(raised.value).partition("Known: ")[2].split(", ")
+    assert {"lr", "batch-size", "scheme"} < set(listed)
+    assert not {"data", "task", "device", "workers"} & set(listed)
 
 
 def test_a_value_of_a_repeatable_option_is_a_tuple_of_one(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, i
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.text.hub_corpus import HubCorpus
+from biosqueeze.data.text.tagged_words import check_is_text
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
@@ -105,6 +106,8 @@ def corpus_files(source: str) -> tuple[Path, ...]:
             f"{source} is {data_suffix(path)}, not a corpus: expected .txt (one sentence or document per line) "
             "or .jsonl, either with .gz"
         )
+    if path.is_file():
+        check_is_text(path)
     return (path,)
 
 
@@ -198,6 +201,7 @@ def _files_in(directory: Path) -> tuple[Path, ...]:
         (files if is_read else others).append(path)
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
+    check_is_text(files[0])
     note_skipped(directory, len(files), others)
     return tuple(files)
 

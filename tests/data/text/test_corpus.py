@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.corpora.sources import find_sources
 from biosqueeze.data.demo import demo_text
 from biosqueeze.data.text.corpus import check_field, corpus_files, held_out_files, read_lines, read_text_documents
 from biosqueeze.errors import SqueezeError, UsageError
@@ -287,3 +288,24 @@ def test_many_files_of_a_directory_are_not_compared_in_pairs(tmp_path, monkeypat
     monkeypatch.setattr(type(tmp_path), "__eq__", lambda *pair: compared.append(pair) or NotImplemented)
     assert len(corpus_files(str(tmp_path))) == 1000
     assert len(compared) < 10_000
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.conll.gz", "."])
+@pytest.mark.parametrize("tags", ["O B-Disease I-Disease O O O", "O U-Gene B-Gene L-Gene O S-Gene"])
+def test_words_with_tags_are_no_text(tmp_path, name, tags):
+    lines = [f"word\tNN {tag}" for tag in tags.split()]
+    content = "\n".join(["-DOCSTART- O", "", *lines, "", "# sent_id = 2", *lines, ""]).encode()
+    path = tmp_path / ("train.txt" if name == "." else name)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    with pytest.raises(SqueezeError, match="a word and its tag on each line, so it is labelled data and no text"):
+        corpus_files(str(tmp_path / name))
+    with pytest.raises(SqueezeError, match="labelled data and no text"):
+        find_sources((str(path),))
+
+
+def test_sentences_that_end_like_tags_are_text(tmp_path):
+    sentences = [*["Blood of group O"] * 9, "Blood of group A", "A line that is not whole " * 999]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(sentences), encoding="utf-8")
+    assert corpus_files(str(path)) == (path,)
+    assert corpus_files(str(tmp_path)) == (path,)

@@ -1,0 +1,28 @@
+"""Refuse files of words with tags where text is read: each word would count as a sentence."""
+
+import re
+from pathlib import Path
+
+from biosqueeze.data.lines import read_beginning
+from biosqueeze.errors import SqueezeError
+
+_WORD_WITH_TAG = re.compile(r"\S+(\s+\S+)*\s+(O|[BIESLU]-\S+)")
+_CHARACTERS = 1 << 12
+_FEWEST = 5
+_OTHER_LINES = ("#", "-DOCSTART-")
+
+
+def check_is_text(path: Path) -> None:
+    """Check the beginning of a plain or gzipped file.
+
+    Raises:
+        SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme; or it is unreadable.
+    """
+    *whole, last = read_beginning(path, _CHARACTERS).splitlines() or [""]
+    lines = [line.strip() for line in whole or [last]]
+    words = [line for line in lines if line and not line.startswith(_OTHER_LINES)]
+    if len(words) >= _FEWEST and all(map(_WORD_WITH_TAG.fullmatch, words)):
+        raise SqueezeError(
+            f"{path} has a word and its tag on each line, so it is labelled data and no text; name the directory that "
+            "holds it where labelled data are read, or give a file with a sentence or document on each line"
+        )
