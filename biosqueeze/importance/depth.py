@@ -16,10 +16,11 @@ from biosqueeze.importance import Importance
 from biosqueeze.importance.calibration import Batch, Calibration
 from biosqueeze.models.cuts.depth import keep_layers
 from biosqueeze.models.cuts.layer_gaps import gap_errors
-from biosqueeze.models.cuts.repair import repair_depth
+from biosqueeze.models.cuts.repair import Targets, repair_depth
 from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.families import family_of
+from biosqueeze.models.layers import encoder_layers
 from biosqueeze.progress import collect_warnings, track
 
 _TRIED = 3
@@ -72,20 +73,28 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
     """
     fitted, held_out = calibration.samples(_TOKENS)
     text, loss = CalibrationText(fitted.batches, fitted.run), _LossAfterCut(model, held_out)
+    targets, errors, same = Targets(model, text, serves_again=True), list[float](), 0
     kept, current = tuple(range(model.config.num_hidden_layers)), model
     with track("choose layers", sum(min(_TRIED, count) for count in range(keep + 1, len(kept) + 1))) as bar:
         while len(kept) > keep:
-            errors = gap_errors(current, text)
+            errors[same:] = gap_errors(current, text, first=same)
             easiest = sorted(range(1, len(kept)), key=lambda index: errors[index - 1])
             tried = []
             for index in [*easiest, 0][:_TRIED]:
                 layers = kept[:index] + kept[index + 1 :]
-                shallow = _trial(model, layers)
-                repair_depth(shallow, model, layers, text, shows_progress=False)
-                tried.append((loss.of(shallow), layers, shallow))
+                shallow, repaired = _trial(model, layers), max(0, index - 1)
+                _copy_layers(current, shallow, repaired)
+                repair_depth(shallow, targets, layers, first=repaired, shows_progress=False)
+                tried.append((loss.of(shallow), layers, shallow, max(0, repaired - 1)))
                 bar.advance()
-            _, kept, current = min(tried, key=lambda each: each[0])
+            _, kept, current, same = min(tried, key=lambda each: each[0])
     return kept
+
+
+def _copy_layers(model: PreTrainedModel, other: PreTrainedModel, count: int) -> None:
+    """Copy the weights of the first layers of a model into another, which has as many at least."""
+    for source, target in zip(encoder_layers(model)[:count], encoder_layers(other)[:count], strict=True):
+        target.load_state_dict(source.state_dict())
 
 
 class _LossAfterCut:

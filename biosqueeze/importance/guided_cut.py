@@ -12,7 +12,7 @@ from biosqueeze.importance.depth import choose_layers, choose_layers_after_repai
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import SavedScores
 from biosqueeze.models.cuts.depth import keep_layers
-from biosqueeze.models.cuts.repair import repair_depth, repair_width
+from biosqueeze.models.cuts.repair import Targets, repair_depth, repair_width
 from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.cuts.width import Widths, narrow
@@ -75,7 +75,7 @@ class GuidedCut:
         self.cut.layers = layers
         self.cut.model, self.cut.differences["layers"] = keep_layers(before, layers)
         if self.guide.repairs:
-            repair_depth(self.cut.model, before, layers, self._text())
+            repair_depth(self.cut.model, Targets(before, self._text()), layers)
 
     def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
         if self.guide.tries_layers:

@@ -10,10 +10,12 @@ import torch_pruning as tp
 
 from biosqueeze import registry
 from biosqueeze.backends.torch import input_names
-from biosqueeze.importance import open_importance
+from biosqueeze.importance import depth, open_importance
 from biosqueeze.importance.activations import layer_activations
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.depth import _LossAfterCut, choose_layers, choose_layers_after_repair
+from biosqueeze.models.cuts import layer_gaps, repair
+from biosqueeze.models.cuts.depth import keep_layers
 from biosqueeze.models.cuts.unit_scores import KINDS
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import FAMILIES, family_of
@@ -226,6 +228,35 @@ def test_layers_are_chosen_by_the_loss_after_repair(calibrated, labelled):
         calibration = replace(calibration, loss_sum=None)
     assert choose_layers_after_repair(model, 3, calibration) == (0, 1, 3)
     assert choose_layers_after_repair(model, 1, calibration) == (0,)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_what_repairs_have_in_common_is_done_once(calibrated, family, monkeypatch):
+    """Targets, repaired layers and errors of earlier trials serve again; all are what a trial alone would have."""
+    model, calibration = calibrated(family)
+    repaired, looked_at = [], []
+
+    def repair_depth(shallow, shared, layers, *, first, shows_progress):
+        targets = repair.Targets(model, shared.text)
+        alone = repair.repair_depth(keep_layers(model, layers)[0], targets, layers, shows_progress=shows_progress)
+        repair.repair_depth(shallow, shared, layers, first=first, shows_progress=shows_progress)
+        repaired.append((first, layers))
+        assert all(torch.equal(tensor, shallow.state_dict()[name]) for name, tensor in alone.state_dict().items())
+
+    def errors_of(current, text, first):
+        looked_at.append((first, layer_gaps.gap_errors(current, text)))
+        return layer_gaps.gap_errors(current, text, first)
+
+    def trials(errors, number):
+        return [index for index, _ in sorted(enumerate(errors), key=lambda each: each[1])][:number]
+
+    monkeypatch.setattr(depth, "repair_depth", repair_depth)
+    monkeypatch.setattr(depth, "gap_errors", errors_of)
+    kept = choose_layers_after_repair(model, 1, calibration)
+    assert len(kept) == 1 and len(repaired) == 3 + 3 + 2
+    assert any(first > 0 for first, _ in repaired)
+    for (_, errors), tried in zip(looked_at, (repaired[:3], repaired[3:6], repaired[6:]), strict=True):
+        assert [first for first, _ in tried][: len(errors)] == trials(errors, 3)
 
 
 @pytest.mark.parametrize("head", ["discriminator", "token-classification", "sequence-classification"])

@@ -14,8 +14,8 @@ from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
 
 
-def gap_errors(model: PreTrainedModel, text: CalibrationText) -> list[float]:
-    """Return, for each layer after the first, the error that a repair leaves in the stream right behind it.
+def gap_errors(model: PreTrainedModel, text: CalibrationText, first: int = 0) -> list[float]:
+    """Return, for each layer after a first one, the error that a repair leaves in the stream right behind it.
 
     The error is that of the FFN's output layer of the layer before, fitted to the stream behind the layer
     (`repair.repair_depth`), as a share of that stream's variance.
@@ -23,8 +23,9 @@ def gap_errors(model: PreTrainedModel, text: CalibrationText) -> list[float]:
     Args:
         model: whose layers do not share their weights.
         text: to calibrate on.
+        first: number of the layer whose repair is the first that is looked at.
     """
-    family, layers = family_of(model.config), list(encoder_layers(model))
+    family, layers = family_of(model.config), list(encoder_layers(model))[first:]
     outputs = [layer.get_submodule(family.ffn_output) for layer in layers]
     wanted = [
         (*parts_of_stream(family, layer, family.ffn_output), (output, "input"))

@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+_BLOCK = 256
+"""Columns of the Gram matrix that are added up at a time. It is symmetric, so what is below a block is left out."""
+
 
 class NormalEquations:
     """Fit outputs as an affine map of inputs; memory depends on the numbers of inputs and outputs alone."""
@@ -25,7 +28,9 @@ class NormalEquations:
         extended = torch.cat([inputs, inputs.new_ones(len(inputs), int(self.bias))], dim=1)
         if weights is not None:
             extended, outputs = extended * weights[:, None], outputs * weights[:, None]
-        self._gram.addmm_(extended.T, extended)
+        for start in range(0, len(self._gram), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._gram[block, start:].addmm_(extended[:, block].T, extended[:, start:])
         self._moment.addmm_(extended.T, outputs)
         self._squares += outputs.square().sum()
 
@@ -44,11 +49,16 @@ class NormalEquations:
     def squared_error(self, damping: float) -> float:
         """Return the summed squared error that `solve` leaves, without the damping's share."""
         solution = self._solution(damping)
-        explained = 2 * (solution * self._moment).sum() - (solution * (self._gram @ solution)).sum()
+        explained = 2 * (solution * self._moment).sum() - (solution * (self._whole_gram() @ solution)).sum()
         return float(self._squares - explained)
 
+    def _whole_gram(self) -> Tensor:
+        """Return the Gram matrix with both of its triangles, (inputs, inputs), as a copy."""
+        upper = self._gram.triu()
+        return upper + upper.triu(1).T
+
     def _solution(self, damping: float) -> Tensor:
-        gram = self._gram.clone()
+        gram = self._whole_gram()
         diagonal = gram.diagonal()[: self.inputs]
         diagonal += damping * diagonal.mean()
         if damping:

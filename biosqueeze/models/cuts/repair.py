@@ -20,6 +20,7 @@ as it is: that keeps more, see examples/benchmarks/results/shrinking.md.
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -72,16 +73,11 @@ def repair_width(
     """
     site_groups = _narrowed_groups(model, original, kept) if kept.hidden is not None else _ffn_groups(model, original)
     site_groups = [[replace(site, relative=True) for site in sites] for sites in site_groups]
-    return _repair(model, original, site_groups, text)
+    return _repair(model, Targets(original, text), site_groups)
 
 
 def repair_depth(
-    model: PreTrainedModel,
-    original: PreTrainedModel,
-    layers: Sequence[int],
-    text: CalibrationText,
-    *,
-    shows_progress: bool = True,
+    model: PreTrainedModel, targets: "Targets", layers: Sequence[int], *, first: int = 0, shows_progress: bool = True
 ) -> PreTrainedModel:
     """Repair a shallower model, in place: what writes to the stream is fitted to the original's stream at its place.
 
@@ -90,22 +86,23 @@ def repair_depth(
 
     Args:
         model: with some layers of the original.
-        original: that it was cut from.
+        targets: of the original that it was cut from.
         layers: the original's layers that it has, ascending.
-        text: to calibrate on.
+        first: number of its layers that are repaired already.
         shows_progress: whether there is a bar.
     """
-    family, stack = family_of(model.config), encoder_layers(original)
+    family, stack = family_of(model.config), encoder_layers(targets.original)
     ends = [*(layer - 1 for layer in layers[1:]), len(stack) - 1]
     site_groups = []
-    for index, (layer, number, end) in enumerate(zip(encoder_layers(model), layers, ends, strict=True)):
+    pairs = enumerate(zip(encoder_layers(model), layers, ends, strict=True))
+    for index, (layer, number, end) in islice(pairs, first, None):
         if number != end and not family.input_norm:
             _copy_last_norm(layer, stack[end])
         if number != index:
             site_groups.append([_stream_site(family.attention_output, family, (layer, index), (stack[number], number))])
         if number != index or number != end:
             site_groups.append([_stream_site(family.ffn_output, family, (layer, index), (stack[end], end))])
-    return _repair(model, original, site_groups, text, shows_progress=shows_progress)
+    return _repair(model, targets, site_groups, shows_progress=shows_progress)
 
 
 def _copy_last_norm(layer: nn.Module, other: nn.Module) -> None:
@@ -195,15 +192,10 @@ def _order(family: Family, layer: nn.Module) -> list[tuple[str, ...]]:
 
 
 def _repair(
-    model: PreTrainedModel,
-    original: PreTrainedModel,
-    site_groups: Sequence[Sequence[_Site]],
-    text: CalibrationText,
-    *,
-    shows_progress: bool = True,
+    model: PreTrainedModel, targets: "Targets", site_groups: Sequence[Sequence[_Site]], *, shows_progress: bool = True
 ) -> PreTrainedModel:
     """Repair a model group by group."""
-    runs, targets = PartialRuns(model), _Targets(original, text)
+    runs, text = PartialRuns(model), targets.text
     progress = track("repair", len(site_groups) * len(text.batches)) if shows_progress else nullcontext()
     with torch.no_grad(), progress as bar:
         for place, sites in enumerate(site_groups):
@@ -223,41 +215,53 @@ def _repair(
     return model
 
 
-class _Targets:
-    """What the original computes at sites. One forward pass serves all sites of a layer, up to `MOST_BYTES`."""
+class Targets:
+    """What an original computes on text at sites. One forward pass serves all sites of a layer, up to `MOST_BYTES`."""
 
-    def __init__(self, model: PreTrainedModel, text: CalibrationText) -> None:
-        self.model, self.text = model, text
-        self.runs, self.layers = PartialRuns(model), list(encoder_layers(model))
-        self.held: dict[tuple[int, int], Tensor] = {}
-        self.bytes_left = MOST_BYTES
+    def __init__(self, original: PreTrainedModel, text: CalibrationText, *, serves_again: bool = False) -> None:
+        """Begin without states.
+
+        Args:
+            original: that models are cut from.
+            text: that they are repaired on.
+            serves_again: whether states are kept for the repairs of other cuts.
+        """
+        self.original, self.text, self._serves_again = original, text, serves_again
+        self._runs, self._layers = PartialRuns(original), list(encoder_layers(original))
+        self._held: dict[tuple[int, tuple[Part, ...]], Tensor] = {}
+        self._bytes_left = MOST_BYTES
 
     def take(self, sites: Sequence[_Site], later: Sequence[_Site], number: int) -> list[Tensor]:
         """Return the targets of sites in one layer for a batch, each (tokens, outputs).
 
         Args:
-            sites: of one layer. Their targets are not kept after this call.
+            sites: of one layer. Unless they serve again, their targets are not kept after this call.
             later: sites of later calls; the same forward pass computes the targets of those in this layer.
             number: of the batch.
         """
-        if (number, id(sites[0])) not in self.held:
+        keys = [(number, site.reference) for site in sites]
+        if any(key not in self._held for key in keys):
             layer = sites[0].reference_layer
-            rest = [site for site in later if site.reference_layer == layer] if self.bytes_left > 0 else []
-            for site, target in zip([*sites, *rest], self._run([*sites, *rest], layer, number), strict=True):
-                self.held[number, id(site)] = target
-                self.bytes_left -= target.nbytes
-        targets = [self.held.pop((number, id(site))) for site in sites]
-        self.bytes_left += sum(target.nbytes for target in targets)
+            rest = [site for site in later if site.reference_layer == layer] if self._bytes_left > 0 else []
+            self._compute([*sites, *rest], layer, number)
+        targets = [self._held[key].double() for key in keys]
+        if not self._serves_again or self._bytes_left < 0:
+            self._bytes_left += sum(self._held.pop(key).nbytes for key in keys)
         return targets
 
-    def _run(self, sites: Sequence[_Site], layer: int, number: int) -> list[Tensor]:
+    def _compute(self, sites: Sequence[_Site], layer: int, number: int) -> None:
+        """Hold the targets of sites in one layer for a batch, as precise as the model's outputs are."""
         wanted = [site.reference for site in sites]
-        if not self.runs.has_output(layer, number):
-            wanted += [((module, "output"),) for module in self.layers[layer : layer + 1]]  # the pass ends there
-        with self.runs.beginning_at(layer, number, last=layer):
-            states = captured(self.text, number, self.model, wanted)
-        sums = (torch.stack(parts).sum(0) for parts in states[: len(sites)])
-        return [target if site.rows is None else target[:, site.rows] for site, target in zip(sites, sums, strict=True)]
+        if not self._runs.has_output(layer, number):
+            wanted += [((module, "output"),) for module in self._layers[layer : layer + 1]]  # the pass ends there
+        with self._runs.beginning_at(layer, number, last=layer):
+            states = captured(self.text, number, self.original, wanted)
+        for site, parts in zip(sites, states[: len(sites)], strict=True):
+            target = torch.stack(parts).sum(0).float()
+            target = target if site.rows is None else target[:, site.rows]
+            previous = self._held.get((number, site.reference))
+            self._held[number, site.reference] = target
+            self._bytes_left -= target.nbytes - (0 if previous is None else previous.nbytes)
 
 
 class _Refit:

@@ -12,7 +12,7 @@ from biosqueeze.models.cuts.depth import keep_layers
 from biosqueeze.models.cuts.layer_gaps import gap_errors
 from biosqueeze.models.cuts.normal_equations import NormalEquations
 from biosqueeze.models.cuts.partial_runs import PartialRuns
-from biosqueeze.models.cuts.repair import DAMPING, repair_depth, repair_width
+from biosqueeze.models.cuts.repair import DAMPING, Targets, repair_depth, repair_width
 from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import KeptUnits
 from biosqueeze.models.cuts.width import Widths, narrow
@@ -47,18 +47,19 @@ def fewer_heads(family):
 
 
 @pytest.mark.parametrize("damping", [0.0, 1e-2])
-def test_normal_equations_are_least_squares(damping):
-    rng = np.random.default_rng(0)
-    inputs, outputs = rng.normal(size=(50, 6)), rng.normal(size=(50, 3))
-    equations = NormalEquations(6, 3)
-    for rows in np.array_split(np.arange(50), 7):
+@pytest.mark.parametrize("size", [6, 600])  # of one block of the Gram matrix, and of several
+def test_normal_equations_are_least_squares(damping, size):
+    rng, count = np.random.default_rng(0), 50 + size
+    inputs, outputs = rng.normal(size=(count, size)), rng.normal(size=(count, 3))
+    equations = NormalEquations(size, 3)
+    for rows in np.array_split(np.arange(count), 7):
         equations.add(torch.from_numpy(inputs[rows]), torch.from_numpy(outputs[rows]))
-    ridge = np.sqrt(damping * np.square(inputs).sum(0).mean()) * np.eye(6, 7)
-    extended = np.vstack([np.hstack([inputs, np.ones((50, 1))]), ridge])
-    expected = np.linalg.lstsq(extended, np.vstack([outputs, np.zeros((6, 3))]), rcond=None)[0]
+    ridge = np.sqrt(damping * np.square(inputs).sum(0).mean()) * np.eye(size, size + 1)
+    extended = np.vstack([np.hstack([inputs, np.ones((count, 1))]), ridge])
+    expected = np.linalg.lstsq(extended, np.vstack([outputs, np.zeros((size, 3))]), rcond=None)[0]
     weight, bias = equations.solve(damping)
-    assert np.allclose(weight.numpy(), expected[:6].T) and np.allclose(bias.numpy(), expected[6])
-    left = outputs - np.hstack([inputs, np.ones((50, 1))]) @ expected
+    assert np.allclose(weight.numpy(), expected[:size].T) and np.allclose(bias.numpy(), expected[size])
+    left = outputs - np.hstack([inputs, np.ones((count, 1))]) @ expected
     assert equations.squared_error(damping) == pytest.approx(np.square(left).sum())
 
 
@@ -92,7 +93,7 @@ def test_layers_after_a_gap_are_fitted():
     model = pico.model_of("bert", 200, "base")
     shallow, _ = keep_layers(model, (0, 2, 3))
     before = copy.deepcopy(shallow.state_dict())
-    repair_depth(shallow, model, (0, 2, 3), text_of(model))
+    repair_depth(shallow, Targets(model, text_of(model)), (0, 2, 3))
     changed = {name for name, tensor in shallow.state_dict().items() if not torch.equal(tensor, before[name])}
     written = {f"encoder.layer.{n}.{part}output.dense" for n in (1, 2) for part in ("attention.", "")}
     fitted = {f"{path}.{kind}" for path in {*written, "encoder.layer.0.output.dense"} for kind in ("weight", "bias")}
@@ -162,7 +163,7 @@ def test_fewer_neurons_and_layers_are_repaired(family, tmp_path):
     assert total_error(cut.model, model, text) < 0.9 * before
     shallow, _ = keep_layers(model, (0, 2))
     before = total_error(shallow, model, text)
-    repair_depth(shallow, model, (0, 2), text)
+    repair_depth(shallow, Targets(model, text), (0, 2))
     assert total_error(shallow, model, text) < 0.9 * before
     shallow.save_pretrained(tmp_path)
     stock, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
@@ -205,7 +206,7 @@ def test_kept_states_change_nothing(family, are_heads_cut, monkeypatch):
         narrowed = copy.deepcopy(cut.model)
         repair_width(narrowed, model, cut.kept, text)
         shallow, _ = keep_layers(narrowed, layers)
-        repair_depth(shallow, narrowed, layers, text)
+        repair_depth(shallow, Targets(narrowed, text), layers)
         repaired.append(shallow.state_dict())
     first, *others = repaired
     assert all(torch.equal(first[name], other[name]) for name in first for other in others)
