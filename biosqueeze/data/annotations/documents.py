@@ -1,4 +1,4 @@
-"""Read texts with annotated spans from PubTator, BioC or XML of pairs; the format of a file is detected."""
+"""Read texts with annotated spans from PubTator, BioC, XML of pairs or tables; the format of a file is detected."""
 
 import re
 from collections.abc import Iterator
@@ -7,12 +7,14 @@ from typing import Literal
 
 from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.bioc import read_bioc
+from biosqueeze.data.annotations.entity_tables import read_entity_tables
 from biosqueeze.data.annotations.pair_xml import is_pair_xml, read_pair_xml
 from biosqueeze.data.annotations.pubtator import TEXT_LINE, read_pubtator
 from biosqueeze.data.lines import data_suffix, read_beginning
+from biosqueeze.data.records.splits import table_beside
 from biosqueeze.errors import SqueezeError
 
-DocumentFormat = Literal["pubtator", "bioc", "pairs"]
+DocumentFormat = Literal["pubtator", "bioc", "pairs", "tables"]
 _BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')
 _BIGBIO_KEY = re.compile(r'"offsets"\s*:')  # its records have passages too, and BioC's one offset each
 
@@ -36,6 +38,8 @@ def read_documents(path: Path) -> Iterator[Document]:
             return read_bioc(path)
         case "pairs":
             return read_pair_xml(path)
+        case "tables":
+            return read_entity_tables(path)
 
 
 def detect_format(path: Path) -> DocumentFormat | None:
@@ -50,6 +54,8 @@ def detect_format(path: Path) -> DocumentFormat | None:
 def format_of_text(path: Path, text: str) -> DocumentFormat | None:
     """Return the format of a file from the beginning of its text, or None if it is another one."""
     kind = data_suffix(path)
+    if kind == ".tsv" and table_beside(path, "entities"):
+        return "tables"
     if kind == ".xml":
         return "pairs" if is_pair_xml(text) else "bioc"
     if kind == ".json":

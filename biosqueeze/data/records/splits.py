@@ -27,6 +27,8 @@ DATA_SUFFIXES = (*SUFFIXES, *WORD_SUFFIXES, ".pubtator", ".xml")
 _STEMS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
 _WORD_STARTS = {split: re.compile(rf"(?<![a-z])({'|'.join(stems)})") for split, stems in _STEMS.items()}
 _SPLIT_WORD = re.compile(rf"(?<![a-z])({'|'.join(stem for stems in _STEMS.values() for stem in stems)})[a-z]*")
+_ABSTRACTS = re.compile(r"abstra(ct|c)s")  # DrugProt's files are called abstracs
+_TABLE_DEPTH = 3  # directories that tables of abstracts are looked for in
 _NUMBERED = re.compile(rf"{_SPLIT_WORD.pattern}[-_. ]?\d")  # a part of a split, as train_0.tsv
 
 
@@ -57,7 +59,7 @@ def splits_named(directory: Path) -> tuple[str, ...]:
     Directories of annotated documents, and those that `split_files` finds a file in, count as files.
     """
     paths = directory.iterdir() if directory.is_dir() else ()
-    names = [path.name for path in paths if path.is_file() or _holds_documents(path)]
+    names = [path.name for path in (*paths, *_abstract_tables(directory)) if path.is_file() or _holds_documents(path)]
     as_words = tuple(split for split in SPLITS if any(has_split_word(name, split) for name in names))
     return as_words or tuple(split for split in SPLITS if any(split in splits_within(name) for name in names))
 
@@ -73,6 +75,41 @@ def _holds_documents(directory: Path) -> bool:
 def split_folders(directory: Path, split: str) -> list[Path]:
     """Return the folders of a split, such as train/ or Train/."""
     return [path for path in sorted(directory.iterdir()) if path.is_dir() and path.name.lower() in SPELLINGS[split]]
+
+
+def abstracts_of(directory: Path, split: str) -> Path | None:
+    """Return the table of a split's abstracts in a directory or below it, beside one of their entities.
+
+    Files are named as ChemProt's and DrugProt's are: chemprot_test_abstracts_gs.tsv. Where several are of a split, it
+    is the one with relations.
+
+    Raises:
+        SqueezeError: that does not settle which.
+    """
+    tables = [path for path in _abstract_tables(directory) if has_split_word(path.name, split)]
+    related = [path for path in tables if table_beside(path, "relations")]
+    found = related or tables
+    if len(found) > 1:
+        names = " and ".join(str(path.relative_to(directory)) for path in found)
+        raise SqueezeError(f"{directory}: {names} could both be the {split} split; move one to another directory")
+    return found[0] if found else None
+
+
+def table_beside(abstracts: Path, what: str) -> Path | None:
+    """Return the table that belongs to one of abstracts by its name, if there is one.
+
+    Args:
+        abstracts: such as training/drugprot_training_abstracs.tsv.
+        what: entities or relations.
+    """
+    path = abstracts.with_name(_ABSTRACTS.sub(what, abstracts.name))
+    return path if path != abstracts and path.is_file() else None
+
+
+def _abstract_tables(directory: Path) -> list[Path]:
+    """Return the tables of abstracts in a directory and below it that have one of entities beside them."""
+    patterns = ("*/" * depth + "*abstra*s*.tsv" for depth in range(_TABLE_DEPTH))
+    return [path for pattern in patterns for path in sorted(directory.glob(pattern)) if table_beside(path, "entities")]
 
 
 def open_directory(source: str) -> Path:

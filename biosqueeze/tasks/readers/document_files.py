@@ -1,4 +1,4 @@
-"""Find the annotated documents of a split: a file of PubTator, BioC or XML of pairs, or a folder of files."""
+"""Find the annotated documents of a split: a file of PubTator, BioC, XML of pairs or a table, or a folder of files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.brat import is_brat, read_brat
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.annotations.pair_xml import has_pair_xml, read_pair_xml
-from biosqueeze.data.records.splits import find_split, split_folders, splits_within
+from biosqueeze.data.records.splits import abstracts_of, find_split, split_folders, splits_within
 from biosqueeze.errors import SqueezeError
 
-_FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC", "pairs": "XML of pairs"}
+_FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC", "pairs": "XML of pairs", "tables": "tables"}
 
 
 def find_source(directory: Path, split: str, suffixes: Sequence[str]) -> Path | None:
@@ -24,7 +24,7 @@ def find_source(directory: Path, split: str, suffixes: Sequence[str]) -> Path | 
     Raises:
         SqueezeError: several annotated files have the split in their names.
     """
-    usual = find_split(directory, split, suffixes) or find_folder(directory, split)
+    usual = find_split(directory, split, suffixes) or find_folder(directory, split) or abstracts_of(directory, split)
     if usual is not None:
         return usual
     named = [path for path in sorted(directory.iterdir()) if path.is_file() and _is_named(path, split)]

@@ -18,6 +18,7 @@ from biosqueeze.data.records.sample import RECORDS, SourceSample
 from biosqueeze.data.records.splits import (
     SPLITS,
     WORD_SUFFIXES,
+    abstracts_of,
     check_splits,
     open_directory,
     require_split,
@@ -25,7 +26,7 @@ from biosqueeze.data.records.splits import (
 )
 from biosqueeze.data.records.tables import read_file, read_records
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import note, quietly, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
@@ -96,9 +97,10 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     """
     if sample.source.startswith("demo:"):
         return [tags for _, tags in demo_ner("train")[:RECORDS]] if sample.source == DEMO else []
-    folder = next((found for split in SPLITS if (found := _folder_of(sample, split))), None)
-    if folder is not None:
-        documents = islice(documents_in(folder), RECORDS)
+    found = next((path for split in SPLITS if (path := _documents_of_split(sample, split))), None)
+    if found is not None:
+        with quietly():  # a reader counts what few documents have
+            documents = list(islice(documents_in(found), RECORDS))
         return [(OUTSIDE, *(f"B-{annotation.type}" for annotation in each.annotations)) for each in documents]
     if sample.path is None:
         listed = () if is_hub(sample.source) else _tag_names(Path(sample.source).expanduser(), formulation)
@@ -120,8 +122,12 @@ def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) ->
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
 
 
-def _folder_of(sample: SourceSample, split: str) -> Path | None:
-    return find_folder(sample.directory, split) if sample.path is None and sample.directory else None
+def _documents_of_split(sample: SourceSample, split: str) -> Path | None:
+    """Return the folder or the table of abstracts of a split, where no file has its name."""
+    if sample.directory is None or (sample.path and sample.is_named_as_split):
+        return None
+    folder = None if sample.path else find_folder(sample.directory, split)
+    return folder or abstracts_of(sample.directory, split)
 
 
 def _is_usual_name(sample: SourceSample) -> bool:
