@@ -212,6 +212,19 @@ def check_place(out: Path, inputs: Sequence[Path]) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(out))
 
 
+def make_directory(path: Path) -> None:
+    """Create the directory of an output, with those above it.
+
+    Raises:
+        SqueezeError: its place takes none, as /proc.
+        OSError: see `check_place`.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise SqueezeError(f"no directory can be made in {path.parent}; give --out another place") from error
+
+
 @contextmanager
 def open_output(
     out: Path, inputs: Sequence[Path] = (), *, force: bool = False, resume: bool = False
@@ -228,10 +241,7 @@ def open_output(
         yield OutputCheckpoint(partial, out)
         return
     _check_free(out, partial, force=force, resume=resume)
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:  # in /proc, for example
-        raise SqueezeError(f"no directory can be made in {partial.parent}; give --out another place") from error
+    make_directory(partial)
     with locked(partial):
         yield from _cleaned_up(OutputCheckpoint(partial, out))
 

@@ -82,6 +82,7 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
             tried = []
             for index in [*easiest, 0][:_TRIED]:
                 layers = kept[:index] + kept[index + 1 :]
+                # What lies before the layer that is fitted to the gap has the repair of earlier gaps.
                 shallow, repaired = _trial(model, layers), max(0, index - 1)
                 _copy_layers(current, shallow, repaired)
                 repair_depth(shallow, targets, layers, first=repaired, shows_progress=False)

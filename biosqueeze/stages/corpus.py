@@ -34,7 +34,7 @@ from biosqueeze.options import (
     flag_of,
     resolved,
 )
-from biosqueeze.output import check_place, inputs_of
+from biosqueeze.output import check_place, inputs_of, make_directory
 from biosqueeze.progress import table
 from biosqueeze.system.cores import usable_cores
 from biosqueeze.system.locks import exclusive_lock
@@ -163,6 +163,7 @@ def run(options: Options) -> Outcome:
         "options": resolved(options),
         "environment": asdict(current_environment()),
     }
+    make_directory(request.out.parent)
     with exclusive_lock(request.out.with_name(f"{request.out.name}.lock"), lambda: _refuse_second(request.out)):
         _clear(options, request)
         manifest = build_corpus(request, facts)

@@ -160,6 +160,7 @@ REFUSED = {
     "unknown language": (["--language", "English"], 2, "--language English"),
     "field of XML": (["--field", "note"], 2, "--field is for JSON lines"),
     "nothing to resume": (["--resume"], 1, "no interrupted run"),
+    "no place": (["-o", "/proc/absent/corpus"], 1, "no directory can be made in /proc"),
 }
 
 
