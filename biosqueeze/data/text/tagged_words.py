@@ -18,8 +18,9 @@ def check_is_text(path: Path) -> None:
     Raises:
         SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme; or it is unreadable.
     """
-    *whole, last = read_beginning(path, _CHARACTERS).splitlines() or [""]
-    lines = [line.strip() for line in whole or [last]]
+    text = read_beginning(path, _CHARACTERS)
+    whole = text if len(text) < _CHARACTERS else text.rpartition("\n")[0]
+    lines = map(str.strip, whole.splitlines())
     words = [line for line in lines if line and not line.startswith(_OTHER_LINES)]
     if len(words) >= _FEWEST and all(map(_WORD_WITH_TAG.fullmatch, words)):
         raise SqueezeError(

@@ -294,7 +294,7 @@ def test_many_files_of_a_directory_are_not_compared_in_pairs(tmp_path, monkeypat
 @pytest.mark.parametrize("tags", ["O B-Disease I-Disease O O O", "O U-Gene B-Gene L-Gene O S-Gene"])
 def test_words_with_tags_are_no_text(tmp_path, name, tags):
     lines = [f"word\tNN {tag}" for tag in tags.split()]
-    content = "\n".join(["-DOCSTART- O", "", *lines, "", "# sent_id = 2", *lines, ""]).encode()
+    content = "\n".join(["-DOCSTART- O", "", *lines[:3], "", "# sent_id = 2", *lines[3:]]).encode()
     path = tmp_path / ("train.txt" if name == "." else name)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     with pytest.raises(SqueezeError, match="a word and its tag on each line, so it is labelled data and no text"):
@@ -309,3 +309,10 @@ def test_sentences_that_end_like_tags_are_text(tmp_path):
     path.write_text("\n".join(sentences), encoding="utf-8")
     assert corpus_files(str(path)) == (path,)
     assert corpus_files(str(tmp_path)) == (path,)
+
+
+def test_the_word_that_is_cut_off_does_not_count(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("word\tO\n" * 600 + "long" * 1000 + "\tO\n", encoding="utf-8")
+    with pytest.raises(SqueezeError, match="labelled data and no text"):
+        corpus_files(str(path))
