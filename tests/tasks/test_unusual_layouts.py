@@ -367,11 +367,3 @@ def test_messages_name_some_of_many_labels(tmp_path: Path, capsys: pytest.Captur
     lay_out(tmp_path, {"dev.jsonl": texts("other")})
     with pytest.raises(SqueezeError, match=r"'other' is none of train's \(class 0000, .* and 1970 more\); correct it"):
         read("classification", tmp_path)
-
-
-def test_several_files_in_the_folder_of_a_split(tmp_path: Path) -> None:
-    for name in ("train/1.conll", "train/2.conll", "test/1.conll", "test/2.conll"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("Gout\tB-Disease\n")
-    with pytest.raises(SqueezeError, match=r"train and test hold .*several files each: join them"):
-        guess_of(tmp_path)

@@ -65,16 +65,24 @@ def splits_named(directory: Path) -> tuple[str, ...]:
 
 
 def _holds_documents(directory: Path) -> bool:
-    """Return whether a directory has standoff annotations, or is named for a split and has one file or documents."""
+    """Return whether a directory has standoff annotations, or is named for a split and has one file or documents.
+
+    Files of columns of words count as documents.
+    """
     if any(directory.name.lower() in names for names in SPELLINGS.values()):
         documents = any(any(directory.rglob(f"*{suffix}")) for suffix in (*STANDOFF_SUFFIXES, ".xml"))
-        return documents or len(_files_of_data(directory.iterdir(), DATA_SUFFIXES)) == 1
+        return documents or bool(word_files(directory)) or len(_files_of_data(directory.iterdir(), DATA_SUFFIXES)) == 1
     return any(any(directory.glob(f"*{suffix}")) for suffix in STANDOFF_SUFFIXES)
 
 
 def split_folders(directory: Path, split: str) -> list[Path]:
     """Return the folders of a split, such as train/ or Train/."""
     return [path for path in sorted(directory.iterdir()) if path.is_dir() and path.name.lower() in SPELLINGS[split]]
+
+
+def word_files(folder: Path) -> list[Path]:
+    """Return the files in a folder whose suffix is that of columns of words, in sorted order."""
+    return _files_of_data(folder.iterdir(), WORD_SUFFIXES)
 
 
 def abstracts_of(directory: Path, split: str) -> Path | None:

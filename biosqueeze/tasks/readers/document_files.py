@@ -7,7 +7,7 @@ from biosqueeze.data.annotations.annotated import Document
 from biosqueeze.data.annotations.brat import is_brat, read_brat
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.annotations.pair_xml import has_pair_xml, read_pair_xml
-from biosqueeze.data.records.splits import abstracts_of, find_split, split_folders, splits_within
+from biosqueeze.data.records.splits import abstracts_of, find_split, split_folders, splits_within, word_files
 from biosqueeze.errors import SqueezeError
 
 _FORMAT_NAMES = {"pubtator": "PubTator", "bioc": "BioC", "pairs": "XML of pairs", "tables": "tables"}
@@ -38,15 +38,18 @@ def find_source(directory: Path, split: str, suffixes: Sequence[str]) -> Path | 
 
 
 def find_folder(directory: Path, split: str) -> Path | None:
-    """Return the folder of a split, such as train/, with annotated documents in several files; None without one."""
+    """Return the folder of a split, such as train/, with documents in several files; None without one.
+
+    They are annotated, or columns of words.
+    """
     folders = split_folders(directory, split)
-    return next((folder for folder in folders if is_brat(folder) or has_pair_xml(folder)), None)
+    return next((each for each in folders if is_brat(each) or has_pair_xml(each) or word_files(each)), None)
 
 
 def document_format(source: Path) -> str | None:
     """Return the name of the format of annotated documents, None for other files."""
     if source.is_dir():
-        return "brat" if is_brat(source) else _FORMAT_NAMES["pairs"]
+        return "brat" if is_brat(source) else _FORMAT_NAMES["pairs"] if has_pair_xml(source) else None
     kind = detect_format(source)
     return _FORMAT_NAMES[kind] if kind else None
 

@@ -23,6 +23,7 @@ from biosqueeze.data.records.splits import (
     open_directory,
     require_split,
     splits_within,
+    word_files,
 )
 from biosqueeze.data.records.tables import read_file, read_records
 from biosqueeze.errors import SqueezeError, UsageError
@@ -57,7 +58,7 @@ def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: Ty
             .json) or JSON records with tokens and tags, or with text and entities (start, end, label), as spaCy,
             doccano, Prodigy and Label Studio write them, or BigBio's. PubTator and BioC files may have other names
             with train, dev or test in them, such as NCBItrainset_corpus.txt. brat's .txt and .ann are in directories
-            train, dev and test.
+            train, dev and test; so may be several files of columns (.conll, .iob2), and ChemProt's tables.
         splits: of train, dev and test. The labels are those of train if it is among them, else those of all.
         formulation: columns, types and scheme.
         ranks: of types: where annotations overlap, words are of the highest; without ranks the longest is kept.
@@ -98,6 +99,8 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
     if sample.source.startswith("demo:"):
         return [tags for _, tags in demo_ner("train")[:RECORDS]] if sample.source == DEMO else []
     found = next((path for split in SPLITS if (path := _documents_of_split(sample, split))), None)
+    if found is not None and not document_format(found):
+        return _tags_of_columns(numbered_lines(_column_files(found)[0]), found, formulation)
     if found is not None:
         with quietly():  # a reader counts what few documents have
             documents = list(islice(documents_in(found), RECORDS))
@@ -118,8 +121,17 @@ def sniff_tags(sample: SourceSample, formulation: Formulation) -> list[Sequence[
 def _tags_of_file(sample: SourceSample, path: Path, formulation: Formulation) -> list[Sequence[str]]:
     if is_json(path, sample.text):
         return _tags_of_records(sample.records(), formulation, _tag_names(path.parent, formulation))
-    parsed = parse_columns(sample.lines, path, parse_column_options(formulation.column))
+    return _tags_of_columns(sample.lines, path, formulation)
+
+
+def _tags_of_columns(lines: Iterable[tuple[int, str]], path: Path, formulation: Formulation) -> list[Sequence[str]]:
+    parsed = parse_columns(lines, path, parse_column_options(formulation.column))
     return [sentence.tags for sentence, _ in islice(parsed, RECORDS)]
+
+
+def _column_files(source: Path) -> list[Path]:
+    """Return the files of columns of a split, which may be a folder of them."""
+    return word_files(source) if source.is_dir() else [source]
 
 
 def _documents_of_split(sample: SourceSample, split: str) -> Path | None:
@@ -167,7 +179,7 @@ def _files(source: str, splits: Sequence[str], requested: Mapping[str, str]) -> 
         for split in splits
     }
     test = find_source(directory, "test", _SUFFIXES) if "train" in splits and "test" not in splits else None
-    if test and not document_format(test) and is_unlabelled_file(test, requested):
+    if test and not document_format(test) and all(is_unlabelled_file(each, requested) for each in _column_files(test)):
         _note_unlabelled_test(source)
         return files
     return files | ({"test": test} if test else {})
@@ -185,11 +197,13 @@ def _read_file(path: Path, formulation: Formulation, ranks: TypeRanks) -> tuple[
         if requested:  # not an error: a model that was fine-tuned on columns may be evaluated on PubTator
             warn(f"{path} is {kind}, which has no columns: {', '.join(requested.values())} not used")
         return _of_documents(documents_in(path), path, formulation, ranks), kind
-    first = next((line for _, line in numbered_lines(path) if line.strip()), "")
-    if is_json(path, first):
+    paths = _column_files(path)
+    first = next((line for _, line in numbered_lines(paths[0]) if line.strip()), "")
+    if is_json(paths[0], first):
         return _of_records(read_file(path), formulation, _tag_names(path.parent, formulation), ranks), "JSON"
-    sentences, layout = read_columns(path, requested)
-    return sentences, f"columns: {layout}"
+    parsed = [read_columns(each, requested) for each in paths]
+    number = f"{len(paths):,} files of " if path.is_dir() else ""
+    return [each for sentences, _ in parsed for each in sentences], f"{number}columns: {parsed[0][1]}"
 
 
 def _tag_names(directory: Path, formulation: Formulation) -> tuple[str, ...]:
