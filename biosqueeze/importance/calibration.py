@@ -59,9 +59,14 @@ class Calibration:
         return sum(example_count(batch) for batch in self.batches)
 
     def token_counts(self, vocabulary: int) -> Tensor:
-        """Return how often each token of a vocabulary of that size occurs, (vocabulary,)."""
-        ids = torch.cat([batch[INPUT_IDS][batch[ATTENTION_MASK] == 1] for batch in self.batches])
+        """Return how often each token of a vocabulary of that size occurs in the text, (vocabulary,)."""
+        ids = torch.cat([self._text_of(batch)[batch[ATTENTION_MASK] == 1] for batch in self.batches])
         return torch.bincount(ids, minlength=vocabulary)
+
+    def _text_of(self, batch: Batch) -> Tensor:
+        """Return the ids of a batch as they were before any was masked."""
+        ids = batch[INPUT_IDS]
+        return torch.where(batch[LABELS] == IGNORED, ids, batch[LABELS]) if self.loss_sum is _masked_loss else ids
 
     def samples(self, tokens: int) -> "tuple[Calibration, Calibration]":
         """Return two samples of about as many tokens, at most half of all each, spread over all lengths.

@@ -45,6 +45,15 @@ def test_a_long_text_is_read_until_it_has_the_tokens(drawn, capsys):
     assert f"has {everything:,} tokens to calibrate on" in capsys.readouterr().err
 
 
+def test_tokens_that_are_masked_count_as_what_they_were(drawn):
+    ids = [number for ids in pico.shared_tokenizer()(LINES)["input_ids"] for number in ids]
+    read, mask = drawn(len(ids)), pico.shared_tokenizer().mask_token_id
+    assert any((batch["input_ids"] == mask).any() for batch in read.batches)
+    assert read.token_counts(len(pico.shared_tokenizer())).tolist() == [
+        ids.count(number) for number in range(len(pico.shared_tokenizer()))
+    ]
+
+
 def test_the_beginning_is_drawn_from_first(monkeypatch):
     monkeypatch.setattr(calibration, "_SAMPLED_LINES", 10)
     first = LINES[:10]
