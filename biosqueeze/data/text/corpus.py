@@ -125,13 +125,14 @@ def check_field(flag: str, sources: Sequence[str]) -> None:
 
 
 def content_hash(source: str) -> str:
-    """Return what identifies the content of a corpus without files: the built-in sample, or the Hub's revision.
+    """Return what identifies the text of a corpus without files: the built-in sample, or revision and field on the Hub.
 
     Raises:
         SqueezeError: the Hub cannot be reached, or has no such data set.
     """
     if is_hub(source):
-        return HubCorpus.parse(source).revision()
+        corpus = HubCorpus.parse(source)
+        return f"{corpus.revision()}/{corpus.field or ''}"
     return hashlib.sha256(json.dumps(demo_text()).encode()).hexdigest()
 
 

@@ -47,6 +47,11 @@ def test_the_content_hash_changes_with_the_data(source: str) -> None:
     assert content_hash(source) != before
 
 
+def test_two_fields_of_a_data_set_have_hashes_of_their_own(source: str) -> None:
+    hashes = {content_hash(source + ending) for ending in ("", ":body", ":title")}
+    assert len(hashes) == 3
+
+
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
