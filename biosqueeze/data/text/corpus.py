@@ -41,6 +41,8 @@ _NEVER_TEXT = {
     ".xz",
     ".zst",
 }
+_OF_TOKENIZERS = {"vocab.txt", "merges.txt"}
+_BESIDE_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")
 _BEGINNING = 1 << 20  # characters in which blank lines between documents are looked for
 
 
@@ -198,13 +200,18 @@ def _is_built(folder: Path) -> bool:
 def _files_in(directory: Path) -> tuple[Path, ...]:
     files, others = list[Path](), list[Path]()
     for path in files_below(directory):
-        is_read = data_suffix(path) in _TEXT | _JSONL and not is_beside_data(path)
+        is_read = data_suffix(path) in _TEXT | _JSONL and not is_beside_data(path) and not _is_vocabulary(path)
         (files if is_read else others).append(path)
     if not files:
         raise SqueezeError(f"{directory} holds no .txt or .jsonl file (.gz allowed); name the corpus file itself")
     check_is_text(files[0])
     note_skipped(directory, len(files), others)
     return tuple(files)
+
+
+def _is_vocabulary(path: Path) -> bool:
+    """Return whether a file is that of a tokenizer, which may have been written below the text that it is made of."""
+    return path.name in _OF_TOKENIZERS and any((path.parent / name).is_file() for name in _BESIDE_TOKENIZERS)
 
 
 def note_skipped(directory: Path, read: int, others: Sequence[Path]) -> None:

@@ -280,6 +280,16 @@ def test_files_that_are_not_read_are_named(tmp_path, capsys):
     assert f"corpus {tmp_path}: 2 files read; skipped README.txt, c.csv, d.md and 2 more" in said
 
 
+def test_a_vocabulary_below_the_text_is_not_read(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("a text of this name\n")
+    folder = tmp_path / "vocabulary"
+    folder.mkdir()
+    for name in ("vocab.txt", "merges.txt", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    assert list(read_lines(str(tmp_path))) == ["a text of this name"]
+    assert "1 files read; skipped merges.txt, tokenizer.json, vocab.txt" in capsys.readouterr().err
+
+
 def test_many_files_of_a_directory_are_not_compared_in_pairs(tmp_path, monkeypatch):
     paths = [tmp_path / f"{number}.txt" for number in range(1000)]
     for path in paths:
