@@ -1,16 +1,18 @@
 """The documents of a prepared corpus: where each sentence and each document starts, over all shards."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.text.prepared_corpus import Corpus
-from biosqueeze.data.text.shards import Shard, ShardEntry, open_shard
+from biosqueeze.data.text.shards import ShardEntry, open_shard
 
 _EDGES, _STARTS = "sentences.npy", "documents.npy"
 
@@ -67,7 +69,10 @@ class Documents:
                 raise ValueError(f"the index of {self.corpus.folder} does not start at 0")
 
     def _mapped(self, name: str, size: int) -> Ids:
-        array: Ids = np.load(self.corpus.folder / name, mmap_mode="r")
+        try:
+            array: Ids = np.load(self.corpus.folder / name, mmap_mode="r")
+        except EOFError as error:
+            raise ValueError(f"{self.corpus.folder / name} is empty") from error
         if array.shape != (size,):
             raise ValueError(f"{self.corpus.folder / name} has {array.shape} entries and not {size}")
         return array.view(np.ndarray)
@@ -82,17 +87,29 @@ def write_document_index(folder: Path, entries: Sequence[ShardEntry]) -> None:
     Raises:
         OSError: the disk is full.
     """
-    edges = _new(folder / _EDGES, 1 + sum(entry.sequences for entry in entries))
-    starts = _new(folder / _STARTS, 1 + sum(entry.blocks for entry in entries))
-    tokens = sentences = documents = 0
-    for entry in entries:
-        shard: Shard = open_shard(folder / entry.name, entry)
-        edges[sentences : sentences + entry.sequences + 1] = shard.sequences + tokens
-        starts[documents : documents + entry.blocks + 1] = shard.blocks + sentences
-        tokens, sentences, documents = tokens + entry.tokens, sentences + entry.sequences, documents + entry.blocks
-    for array in (edges, starts):
-        array.flush()
+    tokens = sentences = 0
+    with (
+        _created(folder / _EDGES, 1 + sum(entry.sequences for entry in entries)) as edges,
+        _created(folder / _STARTS, 1 + sum(entry.blocks for entry in entries)) as starts,
+    ):
+        for entry in entries:
+            shard = open_shard(folder / entry.name, entry)
+            edges.write((shard.sequences[:-1] + tokens).tobytes())
+            starts.write((shard.blocks[:-1] + sentences).tobytes())
+            tokens, sentences = tokens + entry.tokens, sentences + entry.sequences
+        edges.write(np.int64(tokens).tobytes())
+        starts.write(np.int64(sentences).tobytes())
 
 
-def _new(path: Path, size: int) -> "np.memmap[Any, np.dtype[np.int64]]":
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.int64, shape=(size,))
+@contextmanager
+def _created(path: Path, size: int) -> Iterator[BinaryIO]:
+    """Create a file for an array of int64 (size,), whose entries the body writes, and flush it to the disk.
+
+    On a full disk, a process that writes to a file mapped into memory would be killed.
+    """
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.int64)), "fortran_order": False, "shape": (size,)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())

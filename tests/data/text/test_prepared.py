@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from biosqueeze.data.text import prepared
 from biosqueeze.data.text.blocks import Frame
-from biosqueeze.data.text.prepared import prepare_corpus
+from biosqueeze.data.text.prepared import DocumentText, prepare_corpus
 from biosqueeze.data.text.prepared_corpus import Packed, open_corpus
 from biosqueeze.errors import SqueezeError
 from tests import pico
@@ -198,6 +198,27 @@ def test_a_damaged_corpus_is_prepared_again(corpus, capsys, damage):
     assert _ids(_prepare(corpus)) == expected
     log = capsys.readouterr().err
     assert "damaged" in log and "prepared and stored" in log
+
+
+@pytest.mark.parametrize("damage", [b"", b"x"])
+def test_a_damaged_index_of_documents_is_written_again(corpus, capsys, damage):
+    text = DocumentText(((str(corpus), (corpus,)),))
+    first = text.whole(pico.shared_tokenizer())
+    expected, file = first.edges.tolist(), first.corpus.folder / "sentences.npy"
+    file.write_bytes(damage)
+    assert text.whole(pico.shared_tokenizer()).edges.tolist() == expected
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_an_index_is_not_written_through_a_map(corpus, monkeypatch):
+    def open_memmap(file, mode="r+", **options):
+        assert mode == "r", "on a full disk, the process would be killed"
+        return original(file, mode=mode, **options)
+
+    original = np.lib.format.open_memmap
+    monkeypatch.setattr(np.lib.format, "open_memmap", open_memmap)
+    documents = DocumentText(((str(corpus), (corpus,)),)).whole(pico.shared_tokenizer())
+    assert documents.starts.tolist() == list(range(301))
 
 
 def test_an_interrupted_preparation_leaves_nothing(corpus, own_cache, monkeypatch):
