@@ -6,6 +6,9 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.named.shapes import SHAPES, Shape
 from biosqueeze.registry import closest
 
+_ROTARY = ("modernbert", "eurobert")
+"""Families that rotate the two halves of each head."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeChanges:
@@ -40,12 +43,35 @@ def find_shape(name: str, changes: ShapeChanges) -> Shape:
             f"--hidden {changed.hidden} is narrower than the embeddings, {changed.embedding}, which mobilebert cannot "
             f"be; give --embedding {changed.hidden} too"
         )
-    if changed.hidden % changed.heads:
-        raise UsageError(
-            f"--hidden {changed.hidden} cannot be divided into {changed.heads} heads; give a multiple of the heads, "
-            f"such as {max(1, changed.hidden // changed.heads) * changed.heads}, or other --heads"
-        )
+    _check_heads(changed)
     return changed
+
+
+def _check_heads(shape: Shape) -> None:
+    """Check that a shape can be divided into its heads.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    hidden, heads = shape.hidden, shape.heads
+    size = max(1, hidden // heads)
+    if hidden % heads:
+        raise UsageError(
+            f"--hidden {hidden} cannot be divided into {heads} heads; give a multiple of the heads, such as "
+            f"{size * heads}, or other --heads"
+        )
+    if shape.family in _ROTARY and size % 2:
+        raise UsageError(
+            f"--hidden {hidden} with {heads} heads makes heads of {size} dimensions, and {shape.family} needs an even "
+            f"number; give --hidden {(size + 1) * heads}, or other --heads"
+        )
+    bottleneck = int(shape.settings.get("intra_bottleneck_size", hidden))
+    if bottleneck % heads:
+        fitting = max(number for number in range(1, heads) if bottleneck % number == hidden % number == 0)
+        raise UsageError(
+            f"--hidden {hidden} with {heads} heads: {shape.family} also divides its bottleneck of {bottleneck} "
+            f"dimensions into heads, and {heads} do not fit; give other --heads, such as {fitting}"
+        )
 
 
 def _following(shape: Shape, hidden: int | None) -> dict[str, int | None]:

@@ -34,6 +34,8 @@ def test_given_sizes_replace_those_that_follow() -> None:
         ("bert-bse", {}, "Did you mean"),
         ("bert-base", {"hidden": 250, "heads": 12}, "--hidden 250 cannot be divided into 12 heads.*such as 240"),
         ("mobile", {"hidden": 64}, "--hidden 64 is narrower than the embeddings, 128.* give --embedding 64 too"),
+        ("mobile", {"hidden": 384}, "384 with 3 heads: mobilebert also divides its bottleneck of 128.* such as 2"),
+        ("modernbert-base", {"hidden": 27, "heads": 3}, "makes heads of 9 dimensions.* even number; give --hidden 30"),
         ("bert-base", {"embedding": 64}, "--embedding: the embeddings of bert are as wide as its layers"),
     ],
 )
