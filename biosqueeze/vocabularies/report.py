@@ -123,7 +123,9 @@ def _count_table(rows: Sequence[dict[str, Any]], title: str, max_length: int) ->
 
 
 def _change(row: dict[str, Any], first: dict[str, Any]) -> str:
-    return "" if row is first else f"{row['pieces_per_word'] / first['pieces_per_word'] - 1:+.1%}"
+    if row is first or not first["pieces_per_word"]:
+        return ""
+    return f"{row['pieces_per_word'] / first['pieces_per_word'] - 1:+.1%}"
 
 
 def _shared_table(names: Sequence[str], shared: Sequence[Sequence[int]]) -> TextTable:

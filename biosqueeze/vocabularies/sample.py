@@ -13,6 +13,7 @@ from typing import IO
 
 from biosqueeze.data.text.corpus import corpus_files, read_files
 from biosqueeze.data.text.prepared import megabyte_progress
+from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes
 
 _BATCH_BYTES = 1 << 20
@@ -112,11 +113,18 @@ def sampled(
         folder: where the temporary file is.
 
     Raises:
-        SqueezeError: a corpus cannot be read, or holds no text.
+        SqueezeError: a corpus cannot be read, or holds no text, or few long lines left none of them in the sample.
     """
     sample = TextSample(most_bytes, seed, folder)
     try:
-        yield sample, tuple(_read(source, field, sample) for source in sources)
+        read = tuple(_read(source, field, sample) for source in sources)
+        if not sample.lines:
+            lines, size = sum(each.lines for each in read), sum(each.bytes for each in read)
+            raise SqueezeError(
+                f"none of the {lines:,} lines was drawn for a sample of {most_bytes / 1e6:,.6g} MB, because they are "
+                f"long ({size / lines / 1e6:,.6g} MB on average); give a larger --sample-mb"
+            )
+        yield sample, read
     finally:
         sample.close()
 

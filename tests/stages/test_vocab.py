@@ -226,3 +226,9 @@ def test_wrong_comparisons_are_explained(
     result = shell("vocab " + words.format(text=text, **places))
     assert result.code == code
     assert expected in result.err
+
+
+def test_text_without_a_piece_is_compared(trained: Callable[..., Path], shell: Shell, tmp_path: Path) -> None:
+    (text := tmp_path / "control.txt").write_text("\x01\x02\n")
+    result = shell("vocab", "compare", trained("bert"), trained("roberta", name="two"), "--corpus", text)
+    assert result.code == 0, result.err

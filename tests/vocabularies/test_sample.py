@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from biosqueeze.errors import SqueezeError
 from biosqueeze.vocabularies.alphabet import choose_alphabet
 from biosqueeze.vocabularies.sample import TextSample, sampled
 
@@ -60,3 +62,12 @@ def test_equally_frequent_characters_are_ordered() -> None:
     for _ in range(3):
         counts = dict(reversed(counts.items()))
         assert choose_alphabet(counts, str, 2).characters == ("w", "x")
+
+
+def test_a_sample_without_a_line_is_explained(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(f"{'x' * 60}\n" * 3)
+    message = "none of the 3 lines was drawn for a sample of 0.0001 MB.*give a larger --sample-mb"
+    with pytest.raises(SqueezeError, match=message), sampled([str(corpus)], "text", 100, 5, tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == [corpus]
