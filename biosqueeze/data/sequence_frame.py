@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biosqueeze.data.text.blocks import Ids
+from biosqueeze.data.text.blocks import NO_LETTER, Ids
 from biosqueeze.data.tokenizer import Tokenizer
+from biosqueeze.errors import SqueezeError
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,16 @@ class SequenceFrame:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, texts: int) -> "SequenceFrame":
-        """Find the special tokens by encoding single letters."""
+        """Find the special tokens by encoding single letters.
+
+        Raises:
+            SqueezeError: the tokenizer drops them.
+        """
         encoded = tokenizer(*["a"] * texts, return_special_tokens_mask=True, return_token_type_ids=True)
         ids, types = (np.asarray(encoded[name], dtype=np.int64) for name in ("input_ids", "token_type_ids"))
         owners = np.array([-1 if owner is None else owner for owner in encoded.sequence_ids(0)])
+        if not all((owners == text).any() for text in range(texts)):
+            raise SqueezeError(NO_LETTER)
         spans = [np.flatnonzero(owners == text)[[0, -1]] for text in range(texts)]
         starts, ends = [0, *(last + 1 for _, last in spans)], [*(first for first, _ in spans), len(ids)]
         gaps = [slice(start, end) for start, end in zip(starts, ends, strict=True)]

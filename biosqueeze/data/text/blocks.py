@@ -13,6 +13,10 @@ from biosqueeze.errors import SqueezeError
 
 Ids = NDArray[np.int64]
 LINES_AT_ONCE = 1024
+NO_LETTER = (
+    "the tokenizer drops the letter a, for which it has no token, so nothing shows where its special tokens belong; "
+    "give a tokenizer with a token for what is unknown"
+)
 NO_TOKEN = "no line of the corpus gives a single token; check that its text suits the tokenizer"
 
 
@@ -33,10 +37,16 @@ class Frame:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Frame":
-        """Return the frame of a tokenizer, from its encoding of a single letter."""
+        """Return the frame of a tokenizer, from its encoding of a single letter.
+
+        Raises:
+            SqueezeError: it drops the letter.
+        """
         encoded = tokenizer("a", return_special_tokens_mask=True)
         ids = np.asarray(encoded["input_ids"], dtype=np.int64)
         text = np.flatnonzero(np.asarray(encoded["special_tokens_mask"]) == 0)
+        if not len(text):
+            raise SqueezeError(NO_LETTER)
         return cls(ids[: text[0]], ids[text[-1] + 1 :])
 
 

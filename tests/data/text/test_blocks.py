@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
+from biosqueeze.data.sequence_frame import SequenceFrame
 from biosqueeze.data.text import blocks
 from biosqueeze.data.text.blocks import Frame, encode_lines, room_within
 from biosqueeze.errors import SqueezeError
@@ -68,3 +71,10 @@ def test_max_length_without_room():
     assert room_within(3, frame) == 1
     with pytest.raises(SqueezeError, match="give --max-length 3 or more"):
         room_within(2, frame)
+
+
+def test_a_tokenizer_that_drops_letters_is_explained():
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"[PAD]": 0, "b": 1}, [])))
+    for find in (Frame.of, lambda tokenizer: SequenceFrame.of(tokenizer, 2)):
+        with pytest.raises(SqueezeError, match="drops the letter a"):
+            find(tokenizer)
