@@ -17,9 +17,11 @@ from tokenizers import decoders
 from biosqueeze.checkpoint import Checkpoint, locate
 from biosqueeze.checkpoint_files import check_files
 from biosqueeze.data.text.prepared import all_cores
+from biosqueeze.errors import SqueezeError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.tokenizers.casing import lowers_case
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
+from biosqueeze.models.tokenizers.tokenizer_settings import encode_unknown
 from biosqueeze.vocabularies.families import SPACE, WITHIN_WORD
 
 _WORD = re.compile(r"\w+")
@@ -59,13 +61,18 @@ def load_named(name: str) -> NamedTokenizer:
     """Load the tokenizer of a directory, of a model on the Hub, or of demo:minilm.
 
     Raises:
-        SqueezeError: there is none, or it is damaged.
+        SqueezeError: there is none, it is damaged, or it cannot encode every text.
     """
     path = locate(name, weights=False)
     check_files(path)
     checkpoint = Checkpoint(path, name)
     family = tokenizer_family(checkpoint, FAMILIES["bert"])
-    return NamedTokenizer.of(name, build_tokenizer(checkpoint, family, _NO_LIMIT, token_types=True))
+    tokenizer = build_tokenizer(checkpoint, family, _NO_LIMIT, token_types=True)
+    try:
+        encode_unknown(tokenizer)
+    except SqueezeError as error:
+        raise SqueezeError(f"{name}: {error}") from error
+    return NamedTokenizer.of(name, tokenizer)
 
 
 @dataclass

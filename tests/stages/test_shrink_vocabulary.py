@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
 from biosqueeze.checkpoint import open_checkpoint
@@ -183,6 +184,13 @@ def test_move_to_a_sentencepiece_file(shell: Shell, pico_bert: Path) -> None:
     model, tokenizer = stock("moved")
     assert tokenizer.get_vocab() == pico.tokenizer_of("deberta-v2").get_vocab()
     assert model.config.vocab_size == len(tokenizer)
+
+
+def test_a_tokenizer_without_tokens_is_refused(shell: Shell, pico_bert: Path) -> None:
+    Path("empty").mkdir()
+    Tokenizer(models.BPE()).save("empty/tokenizer.json")
+    result = shell("shrink", pico_bert, "--tokenizer", "empty", "--out", "moved")
+    assert result.code == 1 and "the tokenizer has no tokens" in result.err
 
 
 def test_padding_is_that_of_the_student(shell: Shell, pico_roberta: Path) -> None:

@@ -1,5 +1,6 @@
 """Counts of pieces against naive ones, for each kind of tokenizer."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from biosqueeze.errors import SqueezeError
 from biosqueeze.vocabularies.comparison import count_pieces, is_whole, load_named, shared_pieces, term_pieces
 from tests import pico
 from tests.layouts import sentencepiece
@@ -99,3 +101,19 @@ def test_vocabularies_share_pieces_by_place() -> None:
     ]
     tokenizers = [NamedTokenizer(str(number), core, 0, frozenset({0})) for number, core in enumerate(cores)]
     assert shared_pieces(tokenizers) == [[4, 2], [2, 3]]
+
+
+@pytest.mark.parametrize(("family", "unknown"), [("bert", "[UNK]"), ("albert", "<unk>")])
+def test_a_tokenizer_without_unknown_token_is_refused(family: str, unknown: str, tmp_path: Path) -> None:
+    pico.tokenizer_of(family).save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    rules = json.loads(file.read_text())
+    rules["added_tokens"] = [token for token in rules["added_tokens"] if token["content"] != unknown]
+    if family == "albert":
+        rules["model"]["unk_id"] = None
+    else:
+        del rules["model"]["vocab"][unknown]
+    file.write_text(json.dumps(rules))
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(SqueezeError, match=f"{tmp_path}: the tokenizer cannot encode every text"):
+        load_named(str(tmp_path))

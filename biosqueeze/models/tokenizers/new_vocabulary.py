@@ -14,9 +14,11 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
     """Return the rows that the embedding needs: the highest id and one.
 
     Raises:
-        SqueezeError: many ids are unused.
+        SqueezeError: many ids are unused, or there are none.
     """
     vocabulary = tokenizer.get_vocab()
+    if not vocabulary:
+        raise SqueezeError("the tokenizer has no tokens; give another one, or make one with `biosqueeze vocab`")
     rows = max(vocabulary.values()) + 1
     if rows > len(vocabulary) + _SPARE_IDS:
         raise SqueezeError(

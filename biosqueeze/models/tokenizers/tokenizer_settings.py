@@ -49,7 +49,8 @@ _ADVICE = "correct that value, or fetch the file again"
 _SPARE_ROWS = 128
 # The tokenizers library copies a tokenizer in a time that grows with the highest id.
 _HIGHEST_ID = 1 << 24
-_UNKNOWN = "\ue000"
+# A character for private use, and a letter of a script that vocabularies lack: BERT's normalizer removes the first.
+_UNKNOWN = "\ue000\U00010a80"
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -152,19 +153,18 @@ def _check_case(file: Path, core: "Core") -> None:
         )
 
 
-def _encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:
-    """Return the ids of a pair of texts with an unknown character: the post-processor may add any others to them.
+def encode_unknown(tokenizer: InferenceTokenizer) -> Sequence[int]:
+    """Return the ids of a pair of texts with unknown characters: the post-processor may add any others to them.
 
     Raises:
-        SqueezeError: the tokenizer has no token for what is unknown, or none for padding.
+        SqueezeError: the tokenizer has no token for what is unknown.
     """
-    if tokenizer.pad_token_id is None:
-        raise SqueezeError("the tokenizer has no padding token; set pad_token in tokenizer_config.json")
     try:
         ids: Sequence[int] = tokenizer(_UNKNOWN, "a")["input_ids"]
     except Exception as error:  # the Rust side raises no narrower class
         raise SqueezeError(
-            f"the tokenizer cannot encode any text ({error}); copy the tokenizer files of this model into its directory"
+            f"the tokenizer cannot encode every text ({error}); copy the tokenizer files of this model into its "
+            "directory, or take a tokenizer with a token for what is unknown"
         ) from error
     return ids
 
@@ -177,10 +177,13 @@ def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
         rows: number of rows of the embedding, vocab_size in config.json.
 
     Raises:
-        SqueezeError: the tokenizer has more pieces than the embedding has rows.
+        SqueezeError: the tokenizer has more pieces than the embedding has rows, no token for padding, or none for what
+            is unknown.
     """
+    if tokenizer.pad_token_id is None:
+        raise SqueezeError("the tokenizer has no padding token; set pad_token in tokenizer_config.json")
     vocabulary = tokenizer.get_vocab()
-    highest = max((*vocabulary.values(), *_encode_unknown(tokenizer)))
+    highest = max((*vocabulary.values(), *encode_unknown(tokenizer)))
     if highest >= rows:
         first = min(((number, token) for token, number in vocabulary.items() if number >= rows), default=None)
         without = f" (the first without one is {first[1][:40]!r})" if first else ""

@@ -260,6 +260,17 @@ def test_ids_beyond_the_embedding(pico_bert, copy_of):
     assert "\n" not in str(caught.value) and "the first without one is 'newword'" in str(caught.value)
 
 
+def test_vocabulary_without_a_token_for_what_is_unknown(pico_bert, copy_of):
+    path = copy_of(pico_bert)
+    rules = json.loads((path / "tokenizer.json").read_text())
+    del rules["model"]["vocab"]["[UNK]"]
+    rules["added_tokens"] = [token for token in rules["added_tokens"] if token["content"] != "[UNK]"]
+    (path / "tokenizer.json").write_text(json.dumps(rules))
+    edit_json(path / "tokenizer_config.json", unk_token="[PAD]")
+    with pytest.raises(SqueezeError, match=r"cannot encode every text.*token for what is unknown"):
+        load_tokenizer(opened(path))
+
+
 def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
     path = copy_of(pico_bert)
     pico.model_of("bert", 2000).save_pretrained(path)
