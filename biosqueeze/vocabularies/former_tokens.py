@@ -1,5 +1,6 @@
 """For each token of a new vocabulary, find the tokens of the former one that its text was made of."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,18 +48,32 @@ def find_former_tokens(former: Any, new: Any, rows: int) -> FormerTokens:
         rows: number of new ids.
     """
     before = _FormerTokenizer(NamedTokenizer.of("former", former), former.get_vocab())
-    target = NamedTokenizer.of("new", new)
+    target, known_bytes = NamedTokenizer.of("new", new), _byte_tokens(former)
     added = new.backend_tokenizer.get_added_tokens_decoder()
-    roles = _special_tokens(former, new)
+    roles, stand_for_bytes = _special_tokens(former, new), _byte_tokens(new)
     sources: list[tuple[int, ...]] = [()] * rows
     for token, number in new.get_vocab().items():
         if number in roles:
             sources[number] = (roles[number],)
         elif number in added:
             sources[number] = before.former_of_added(added[number])
+        elif token in stand_for_bytes:  # its text, such as <0xE2>, is not what it stands for
+            sources[number] = (before.ids[token],) if token in known_bytes else ()
         else:
             sources[number] = before.former(target, token)
     return FormerTokens(tuple(sources))
+
+
+def _byte_tokens(tokenizer: Any) -> frozenset[str]:
+    """Return the tokens that SentencePiece falls back to for what has no piece, one for each byte; none without them.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+    """
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    names = (f"<0x{byte:02X}>" for byte in range(256)) if model.get("byte_fallback") else ()
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    return frozenset(names) & vocabulary.keys()
 
 
 def _special_tokens(former: Any, new: Any) -> dict[int, int]:

@@ -1,9 +1,11 @@
 """Moves between tokenizers: which former tokens a new one starts from."""
 
+import json
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from tests import pico
@@ -71,3 +73,15 @@ def test_counts_and_tokens_without_text() -> None:
     assert found.sources[-2:] == ((), ())
     # Most of the 256 bytes are no text alone.
     assert 100 < found.random < 200 and found.averaged > 10 and found.copied > 100
+
+
+def test_bytes_come_from_the_same_bytes_alone() -> None:
+    known = pico.tokenizer_of("deberta-v2")
+    content = json.loads(known.backend_tokenizer.to_str())
+    content["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    content["model"]["byte_fallback"] = True
+    content["added_tokens"][-1]["id"] += 256  # [MASK] lies behind the pieces
+    core = Tokenizer.from_str(json.dumps(content))
+    with_bytes = PreTrainedTokenizerFast(tokenizer_object=core, **known.special_tokens_map)
+    assert sources_of(pico.tokenizer_of("bert"), with_bytes)["<0xE2>"] == []
+    assert sources_of(with_bytes, with_bytes)["<0xE2>"] == ["<0xE2>"]
