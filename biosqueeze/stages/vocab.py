@@ -145,7 +145,9 @@ def run(options: Options) -> Outcome:
     )
     facts = build_vocabulary(request, out, force=options.force)
     _show(facts)
-    next_words = ("pretrain", "--shape", f"{family.name}-base", "--tokenizer", str(out), "--corpus", options.inputs[0])
+    texts = [word for source in options.inputs for word in ("--corpus", source)]
+    texts += ["--field", options.field] if options.is_given("field") else []
+    next_words = ("pretrain", "--shape", f"{family.name}-base", "--tokenizer", str(out), *texts)
     flat = {name: value for name, value in facts.items() if not isinstance(value, list | dict)}
     return Outcome(out, facts, rows=({"vocabulary": str(out), **flat},), summary=Summary(next_words=next_words))
 

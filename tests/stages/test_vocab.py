@@ -232,3 +232,12 @@ def test_text_without_a_piece_is_compared(trained: Callable[..., Path], shell: S
     (text := tmp_path / "control.txt").write_text("\x01\x02\n")
     result = shell("vocab", "compare", trained("bert"), trained("roberta", name="two"), "--corpus", text)
     assert result.code == 0, result.err
+
+
+def test_next_command_reads_the_same_text(shell: Shell, tmp_path: Path) -> None:
+    texts = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for text in texts:
+        text.write_text('{"title": "a gene of patients"}\n' * 3)
+    result = shell("vocab", *texts, "--field", "title", "--out", tmp_path / "out")
+    command = f"--corpus {texts[0]} --corpus {texts[1]} --field title"
+    assert result.code == 0 and result.err.strip().endswith(command), result.err
