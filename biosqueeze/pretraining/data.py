@@ -52,6 +52,7 @@ def load_pretraining_data(
     """
     if tokenizer.mask_token_id is None:
         raise SqueezeError("the tokenizer has no mask token, so no text can be masked; take one that has it")
+    Masking.of(tokenizer, settings.mask_unit)  # raises before the corpus is prepared, which may take hours
     training, held_out = _texts(settings)
     masked, tokens = _masked(training, settings, tokenizer, length)
     source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.levels > 1 else masked

@@ -85,9 +85,9 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
     """
     options = request.options
     start = load_start(request.start, head_of_objective(options.objective, family_name(request.start)), options.seed)
-    texts = _read_texts(request, start)
     check_supported(options, start.model)
     learner = build_learner(start, options)
+    texts = _read_texts(request, start)  # last, as it may take hours
     result = PretrainingResult(learner, start)
     identity = _identity(request.start) | texts.identity
     summary = train(

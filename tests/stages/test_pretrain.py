@@ -282,6 +282,25 @@ def test_mistakes_are_explained(words, message, models, text, tmp_path, shell: S
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--objective", "rtd", "--generator", "{bert}"), "it must be an ELECTRA generator"),
+        (("--mask-unit", "word"), "do not show where words start"),
+    ],
+)
+def test_no_text_is_read_for_a_mistake(options, message, models, text, tmp_path, shell: Shell) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(models / "electra", model)
+    if options[0] == "--mask-unit":
+        rules = json.loads((model / "tokenizer.json").read_text())
+        rules["model"] = {"type": "BPE", "vocab": rules["model"]["vocab"], "merges": [], "unk_token": "[UNK]"}
+        (model / "tokenizer.json").write_text(json.dumps(rules))
+    filled = [word.format(bert=models / "bert") for word in options]
+    ran = shell("pretrain", model, *filled, "--corpus", text, *SHORT, "--out", tmp_path / "out")
+    assert ran.code in (1, 2) and message in ran.err and "corpus:" not in ran.err, ran.err
+
+
 def test_probes_after_the_end_are_refused_with_epochs(models, text, tmp_path, shell: Shell) -> None:
     probes = ("--probe", "a=demo:ner", "--probe-at", "2,99999")
     options = ("--corpus", text, "--max-length", "24", "--epochs", "0.05")
