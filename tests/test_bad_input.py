@@ -354,3 +354,13 @@ def test_labels_of_5000_digits_are_names(shell: Shell, tmp_path: Path) -> None:
     for split in ("train", "dev"):
         (tmp_path / "wild" / f"{split}.csv").write_text(f"text,label\n{split} a,{'9' * 5000}\n{split} b,1\n")
     assert shell("tasks inspect wild --task classification").code == 0
+
+
+def test_the_end_of_a_file_is_no_interruption(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_options: object) -> None:
+        raise EOFError("No data left in file")
+
+    monkeypatch.setattr("biosqueeze.stages.students.run", run)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = shell("students")
+    assert result.code == 3 and "bug: EOFError: No data left in file" in result.err, result.err

@@ -126,10 +126,7 @@ def _run(args: list[str] | None) -> int:
         _print(f"error: {error}", in_all=error.exit_code != UsageError.exit_code)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        # Click replaces the KeyboardInterrupt, whose message says what was saved, by an Abort without a message.
-        message = str(error.__cause__ or error)
-        _print(f"interrupted: {message}" if message else "interrupted")
-        return EXIT_INTERRUPTED
+        return _report_interruption(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
@@ -153,6 +150,18 @@ def _report_click_error(error: click.ClickException) -> int:
     hint = f" (see {context.command_path} --help)" if context else ""
     _print(f"error: {' '.join(error.format_message().split())}{hint}")
     return error.exit_code
+
+
+def _report_interruption(error: BaseException) -> int:
+    """Report Ctrl-C. Click replaces the KeyboardInterrupt, whose message says what was saved, by an Abort without one.
+
+    It does so with an EOFError too, which is no interruption.
+    """
+    if isinstance(error.__cause__, EOFError):
+        return _report_failure(error.__cause__)
+    message = str(error.__cause__ or error)
+    _print(f"interrupted: {message}" if message else "interrupted")
+    return EXIT_INTERRUPTED
 
 
 def _report_failure(error: Exception) -> int:
