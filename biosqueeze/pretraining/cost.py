@@ -4,6 +4,7 @@ Tokens are counted on a sample of the corpus. The time on this machine is that o
 length, with the real losses, which are trained on the sample for a few seconds.
 """
 
+import gzip
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ import torch
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.cache import temporary_cache
 from biosqueeze.data.lines import data_suffix
-from biosqueeze.data.text.corpus import corpus_files, read_text_documents, text_share
+from biosqueeze.data.text.corpus import MANIFEST, corpus_files, read_text_documents, text_share
 from biosqueeze.models.count import count_model
 from biosqueeze.models.device import own_device, select_device
 from biosqueeze.models.families import family_of
@@ -254,9 +255,10 @@ class _Sample:
 
 
 def _sample(options: PretrainingOptions, directory: Path) -> _Sample:
-    """Write the beginning of the corpus to a file."""
-    path, size, texts, ended = directory / "sample.txt", 0, 0, True
-    with path.open("w", encoding="utf-8") as file:
+    """Write the beginning of the corpus to a shard, in which a single document has several lines too."""
+    path, size, texts, ended = directory / "000000-000.txt.gz", 0, 0, True
+    (directory / MANIFEST).write_text("{}")
+    with gzip.open(path, "wt", compresslevel=1, encoding="utf-8") as file:
         for document in chain.from_iterable(read_text_documents(source, options.field) for source in options.corpus):
             if size > SAMPLE_CHARACTERS:
                 ended = False

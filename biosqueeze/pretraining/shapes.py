@@ -3,11 +3,9 @@
 from dataclasses import dataclass, replace
 
 from biosqueeze.errors import UsageError
+from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.named.shapes import SHAPES, Shape
 from biosqueeze.registry import closest
-
-_ROTARY = ("modernbert", "eurobert")
-"""Families that rotate the two halves of each head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ def _check_heads(shape: Shape) -> None:
             f"--hidden {hidden} cannot be divided into {heads} heads; give a multiple of the heads, such as "
             f"{size * heads}, or other --heads"
         )
-    if shape.family in _ROTARY and size % 2:
+    if FAMILIES[shape.family].rotary and size % 2:  # the two halves of each head are rotated
         raise UsageError(
             f"--hidden {hidden} with {heads} heads makes heads of {size} dimensions, and {shape.family} needs an even "
             f"number; give --hidden {(size + 1) * heads}, or other --heads"

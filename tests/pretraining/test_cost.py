@@ -1,5 +1,6 @@
 """Costs of a pretraining: operations against hand-computed and counted ones, tokens, and what --dry-run prints."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_the_size_of_a_corpus_is_that_of_its_files(folder, monkeypatch):
     monkeypatch.setattr("biosqueeze.pretraining.cost.corpus_files", lambda _source: ())
     assert "the size of the corpus is unknown; with --steps" in _plan(folder, epochs=2, max_length=32)
     assert "in 5 steps" in _plan(folder, steps=5, max_length=32)
+
+
+def test_a_single_document_of_a_built_corpus_has_costs(folder, tmp_path):
+    shard = {"name": "000000-000.txt.gz", "split": "train"}
+    (tmp_path / "corpus.json").write_text(json.dumps({"shards": [shard]}))
+    text = "\n".join(pico.sentences(5)) + "\n\n"
+    (tmp_path / shard["name"]).write_bytes(gzip.compress(text.encode()))
+    options = Options(
+        checkpoint=str(folder / "bert"), corpus=(str(tmp_path),), objective="mlm+sop", max_length=32, out="out", steps=2
+    )
+    assert "in 2 steps" in "\n".join(plan(options).steps)
 
 
 def test_the_size_of_json_lines_is_that_of_their_texts(folder, tmp_path, monkeypatch):
