@@ -32,7 +32,7 @@ from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import may_replace, with_output, with_replaced_output
 from biosqueeze.cli.recipe_state import RecipeRun
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
-from biosqueeze.cli.streams import STDIN, clean_stdout
+from biosqueeze.cli.streams import STDIN, clean_stdout, explained_output
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
@@ -301,10 +301,11 @@ def _run_recipe(
     run = RecipeRun.open(Path(out).expanduser() if out else Path(name))
     with clean_stdout():
         result = plan_steps(steps, run) if flags["dry_run"] else run_steps(steps, run)
-    if isinstance(result, Outcome):
-        print_outcome(result, as_json=flags["as_json"])
-    elif flags["as_json"]:
-        click.echo(json.dumps({"steps": result}))
+    with explained_output():
+        if isinstance(result, Outcome):
+            print_outcome(result, as_json=flags["as_json"])
+        elif flags["as_json"]:
+            click.echo(json.dumps({"steps": result}))
 
 
 command = StageCommand(
