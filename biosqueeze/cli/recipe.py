@@ -32,7 +32,7 @@ from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import may_replace, with_output, with_replaced_output
 from biosqueeze.cli.recipe_state import RecipeRun
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
-from biosqueeze.cli.streams import STDIN, clean_stdout
+from biosqueeze.cli.streams import STDIN, clean_stdout, explained_output
 from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
@@ -96,7 +96,14 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
                 read_options(step.module, context)
             except UsageError as error:
                 raise UsageError(f"[{step.name}]: {error}") from error
-        previous = outputs[step.name] = directory / step.name
+        outputs[step.name] = directory / step.name
+        if _may_end_with_checkpoint(step):
+            previous = outputs[step.name]
+
+
+def _may_end_with_checkpoint(step: RecipeStep) -> bool:
+    """Return whether a step writes a checkpoint or measures one; predictions, text and tables have an `out` alone."""
+    return issubclass(step.module.Options, WritingOptions) or "out" not in step.fields
 
 
 def _check_out(step: str, out: str, writers: dict[Path, str]) -> None:
@@ -151,7 +158,8 @@ def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) 
     if entry.get("key") != key or "path" not in entry:
         return False
     path = Path(entry["path"])
-    if isinstance(options, WritingOptions) and path != Path(str(options.out)):
+    out = getattr(options, "out", None)  # of a checkpoint, or of other files such as predictions
+    if out and path.absolute() != Path(str(out)).absolute():
         return False
     if not all(_is_of_this_run(run, step.name, result) for result in entry.get("results", {})):
         return False
@@ -293,10 +301,11 @@ def _run_recipe(
     run = RecipeRun.open(Path(out).expanduser() if out else Path(name))
     with clean_stdout():
         result = plan_steps(steps, run) if flags["dry_run"] else run_steps(steps, run)
-    if isinstance(result, Outcome):
-        print_outcome(result, as_json=flags["as_json"])
-    elif flags["as_json"]:
-        click.echo(json.dumps({"steps": result}))
+    with explained_output():
+        if isinstance(result, Outcome):
+            print_outcome(result, as_json=flags["as_json"])
+        elif flags["as_json"]:
+            click.echo(json.dumps({"steps": result}))
 
 
 command = StageCommand(

@@ -56,12 +56,14 @@ def write_lines(lines: Generator[str, None, None], descriptor: int) -> None:
 
     Raises:
         BrokenPipeError: the reader has closed the pipe.
+        SqueezeError: standard output cannot be written to.
     """
     with closing(lines):
         for text in lines:
             rest = memoryview(text.encode())
             while rest:
-                rest = rest[os.write(descriptor, rest) :]
+                with explained_output():
+                    rest = rest[os.write(descriptor, rest) :]
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def layer_map(text: str, student: int, teacher: int, source_layers: Sequence[int
         source_layers: the teacher's layers that the student's were copied from, from 0; None if they were not.
 
     Raises:
-        UsageError: the text is none of these, or does not fit both depths; the message lists the maps that do.
+        UsageError: the text is none of these, has a pair twice, or does not fit both depths; the message lists the
+            maps that do.
     """
     if text == "last":
         return ((student, teacher),)
@@ -65,10 +66,17 @@ def _named(text: str, student: int, teacher: int) -> LayerMap | None:
 
 def _pairs(text: str, possible: str) -> LayerMap:
     try:
-        pairs = [tuple(int(number) for number in pair.split(":")) for pair in text.split(",")]
-        return tuple((student, teacher) for student, teacher in pairs)
+        split = [tuple(int(number) for number in pair.split(":")) for pair in text.split(",")]
+        pairs = tuple((student, teacher) for student, teacher in split)
     except ValueError:
         raise UsageError(f"--layer-map {text!r} does not have the form STUDENT:TEACHER,...; {possible}") from None
+    for number, (student, teacher) in enumerate(pairs):
+        if (student, teacher) in pairs[:number]:  # it would have the weight of the first
+            raise UsageError(
+                f"--layer-map {text} has the pair {student}:{teacher} twice; name it once, and give it a higher "
+                "--layer-weights"
+            )
+    return pairs
 
 
 def _possible(student: int, teacher: int, source_layers: Sequence[int] | None) -> str:

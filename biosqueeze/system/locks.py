@@ -18,6 +18,9 @@ def exclusive_lock(file: Path, when_held: Callable[[], None]) -> Iterator[bool]:
 
     Yields:
         True; False where the file system has no locks, as some network disks.
+
+    Raises:
+        OSError: the file cannot be made.
     """
     from filelock import FileLock, Timeout  # imports asyncio, 70 ms
 
@@ -26,6 +29,8 @@ def exclusive_lock(file: Path, when_held: Callable[[], None]) -> Iterator[bool]:
         try:
             lock.acquire(blocking=False)
         except Timeout:
+            if file.parent.is_dir() and not file.exists():
+                file.touch()  # an error where no file can be made, as in /proc: filelock takes that for a held lock
             when_held()
             lock.acquire()
     except NotImplementedError:

@@ -258,3 +258,17 @@ def test_existing_predictions_are_not_replaced(pico_ner: Path, shell: Shell) -> 
     assert Path("found.jsonl").read_text() == "precious"
     assert shell("run", path, "--set", "predict.force=true").code == 0
     assert shell("run", path).err.count("unchanged, skipped") == 1
+
+
+def test_predictions_go_to_a_changed_out(pico_ner: Path, shell: Shell) -> None:
+    path = write(Path("p.toml"), f'[predict]\ncheckpoint = "{pico_ner}"\ntext = "One."\nout = "a.jsonl"\n')
+    assert shell("run", path).code == 0
+    said = shell("run", path, "--set", "predict.out=b.jsonl")
+    assert (said.path, Path("b.jsonl").is_file()) == ("b.jsonl", True), said.err
+    assert shell("run", path, "--set", "predict.out=b.jsonl").err.count("unchanged, skipped") == 1
+
+
+def test_a_missing_input_is_found_before_the_start(pico_ner: Path, shell: Shell) -> None:
+    predict = f'[predict]\ncheckpoint = "{pico_ner}"\ntext = "One."\nout = "a.jsonl"\n'
+    said = shell("run", write(Path("p.toml"), f"{predict}[shrink]\nlayers = 2\n"))
+    assert (said.code, "[shrink]" in said.err, Path("a.jsonl").exists()) == (2, True, False), said.err

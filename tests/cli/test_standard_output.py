@@ -1,8 +1,17 @@
 """Standard output that is closed, or has another encoding."""
 
+import errno
+import io
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from biosqueeze.cli.streams import write_lines
+from biosqueeze.errors import SqueezeError
+from tests.cli.run import Shell
 
 
 def test_output_is_utf8_in_every_locale() -> None:
@@ -16,6 +25,26 @@ def test_closed_standard_output_is_explained() -> None:
     command = f"{sys.executable} -m biosqueeze students >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, "error: standard output is closed" in done.stderr) == (1, True), done.stderr
+
+
+class _Full(io.StringIO):
+    """A stream that takes nothing, and forgets what it did not take."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_output_of_recipes_and_lines_is_explained(
+    recipe: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = "standard output cannot be written (No space left on device); redirect it to another place"
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", _Full())
+        said = shell("run", recipe, "--dry-run", "--json")
+    assert said.err.splitlines()[-1] == f"error: {wanted}"
+    with Path("/dev/full").open("wb") as full, pytest.raises(SqueezeError) as caught:
+        write_lines((line for line in ["{}\n"]), full.fileno())
+    assert str(caught.value) == wanted
 
 
 def test_full_standard_output_is_explained() -> None:

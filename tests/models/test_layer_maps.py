@@ -68,3 +68,9 @@ def test_uniform_maps_ascend_to_the_last_layer(student: int, teacher: int) -> No
     assert [layer for layer, _ in pairs] == list(range(1, student + 1))
     assert [layer for _, layer in pairs] == sorted(layer for _, layer in pairs)
     assert pairs[-1] == (student, teacher)
+
+
+def test_a_pair_that_is_named_twice_is_refused() -> None:
+    assert layer_map("1:3,1:4", 4, 4) == ((1, 3), (1, 4))
+    with pytest.raises(UsageError, match=r"has the pair 1:3 twice; .* --layer-weights"):
+        layer_map("1:3,2:4,1:3", 4, 4)

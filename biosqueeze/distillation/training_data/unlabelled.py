@@ -30,6 +30,7 @@ from biosqueeze.tasks.encoding.sequences import side_by_side
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Blocks, Ids
 
+_RECORD = "the record"  # how the errors of the tasks name a record
 _RECORDS_AT_ONCE = 1024
 _MEASURED = 1_000  # lines of each source whose lengths are looked at
 
@@ -157,9 +158,19 @@ def _pairs_of_sentences(settings: DataSettings, models: DistillationModels) -> U
     sources = tuple((source, corpus_files(source)) for source in settings.corpus)
     documents = DocumentText(sources, settings.field).whole(models.tokenizer)
     pairs = UnlabelledPairs(documents, models.length, models.output_type)
+    if not len(pairs):
+        raise _no_pair(settings)
     if pairs.cut:
         note(f"{pairs.cut:,} of {documents.sentences:,} sentences are cut to {models.length} tokens (--max-length)")
     return pairs
+
+
+def _no_pair(settings: DataSettings) -> SqueezeError:
+    """Return the error for a text of a single sentence, where two are needed."""
+    return SqueezeError(
+        f"{', '.join(settings.corpus)} holds a single sentence, and unlabelled examples of this teacher are pairs of "
+        "consecutive ones; give more text with --corpus"
+    )
 
 
 def _plain_text(settings: DataSettings, models: DistillationModels, labelled: Sequence[Features]) -> Blocks:
@@ -172,8 +183,9 @@ def _plain_text(settings: DataSettings, models: DistillationModels, labelled: Se
 
 
 def _median_of_lines(settings: DataSettings, models: DistillationModels) -> float:
-    """Return the median length of the first lines of each source, in tokens; infinite without any."""
-    beginnings = (islice(read_lines(source, settings.field), _MEASURED) for source in settings.corpus)
+    """Return the median length of the first lines of each source, in tokens; infinite without any, as of a pipe."""
+    sources = (source for source in settings.corpus if not is_stream(source))  # a pipe can be read only once
+    beginnings = (islice(read_lines(source, settings.field), _MEASURED) for source in sources)
     lines = [line for beginning in beginnings for line in beginning]
     encoded = models.tokenizer(lines, truncation=True, max_length=models.length)[INPUT_IDS] if lines else []
     return float(np.median([len(ids) for ids in encoded])) if encoded else math.inf
@@ -196,9 +208,15 @@ def read_with_teacher_outputs(
         labelled: number of labelled examples.
 
     Returns:
-        the encoded examples with the teachers' outputs; None for an empty corpus.
+        the encoded examples with the teachers' outputs; None where the training uses none.
+
+    Raises:
+        SqueezeError: the corpus cannot be read, or has no pair of sentences where pairs are needed.
     """
-    examples = _sample(settings, models, used_examples(training, settings.unlabelled, labelled))
+    size = used_examples(training, settings.unlabelled, labelled)
+    examples = _sample(settings, models, size)
+    if size and not examples:
+        raise _no_pair(settings)
     if not examples:
         return None
     windows = models.known_task.encode(examples, models.labels, models.tokenizer, models.length)
@@ -267,17 +285,29 @@ def _without_labels(features: Features, models: DistillationModels) -> Features:
 def _records(source: str, task: Task) -> Iterator[Any]:
     """Build examples from the JSON records of a corpus, with the columns of the task or with the usual names."""
     plain = with_columns(task, ())
-    for values in _values(source):
+    for where, values in _values(source):
         try:
             yield task.example_from_record(values)
         except SqueezeError:  # the fields may have the usual names
-            yield plain.example_from_record(values)
+            yield _usual_example(plain, where, values)
 
 
-def _values(source: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON records of a corpus, or those of the Hub."""
+def _usual_example(plain: Task, where: str, values: Mapping[str, Any]) -> Any:
+    """Build an example from a record whose fields have the usual names.
+
+    Raises:
+        SqueezeError: it is bad; the message names its place.
+    """
+    try:
+        return plain.example_from_record(values)
+    except SqueezeError as error:
+        raise SqueezeError(f"{where}: {str(error).removeprefix(_RECORD).lstrip(': ')}") from error
+
+
+def _values(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the JSON records of a corpus, or those of the Hub, each with its place."""
     if is_hub(source):
-        yield from HubCorpus.parse(source).records()
+        yield from ((source, record) for record in HubCorpus.parse(source).records())
         return
     if find_corpus(source) is None:
         raise SqueezeError(
@@ -294,7 +324,7 @@ def _values(source: str) -> Iterator[Mapping[str, Any]]:
         for incoming in opened.records:
             if incoming.error:
                 raise SqueezeError(incoming.error)
-            yield incoming.values
+            yield incoming.where, incoming.values
 
 
 def _batches(examples: Iterator[Any]) -> Iterator[list[Any]]:

@@ -1,5 +1,6 @@
 """Which unlabelled text is read, and how many examples are sampled for teachers with another vocabulary."""
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,13 @@ import pytest
 
 from biosqueeze.data.output_types import SCORE, SINGLE
 from biosqueeze.distillation.request import DataSettings
-from biosqueeze.distillation.training_data.unlabelled import read_unlabelled, used_examples
+from biosqueeze.distillation.training_data.unlabelled import (
+    read_unlabelled,
+    read_with_teacher_outputs,
+    used_examples,
+)
+from biosqueeze.errors import SqueezeError
+from biosqueeze.tasks import open_task
 from biosqueeze.training.options import TrainingOptions
 from tests import pico
 
@@ -83,3 +90,55 @@ def test_pairs_are_consecutive_lines(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert pairs.lengths_of(np.array([0, 1])).tolist() == [len(pairs.features(item)["input_ids"]) for item in (0, 1)]
     cut = sum(len(tokenizer(line)["input_ids"]) > 6 for line in lines)
     assert f"{cut} of 5 sentences are cut to 6 tokens" in capsys.readouterr().err
+
+
+def test_a_single_sentence_is_no_pair(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the carcinoma\n", encoding="utf-8")
+    settings = DataSettings(corpus=(str(text),))
+    models = SimpleNamespace(
+        reads_pairs=True,
+        reads_plain_text=True,
+        tokenizer=pico.tokenizer_of("bert"),
+        length=6,
+        output_type=SCORE,
+        known_task=open_task("similarity"),
+    )
+    with pytest.raises(SqueezeError, match=r"text\.txt holds a single sentence, .* give more text"):
+        read_unlabelled(settings, models, [])
+    with pytest.raises(SqueezeError, match="holds a single sentence"):
+        read_with_teacher_outputs(SimpleNamespace(), settings, models, TrainingOptions(steps=1), 1)
+
+
+def test_all_lines_of_a_pipe_are_read() -> None:
+    lines = list(pico.sentences(40))
+    out, into = os.pipe()
+    os.write(into, "\n".join(lines).encode())  # as much as its buffer holds
+    os.close(into)
+    models = SimpleNamespace(
+        reads_pairs=False,
+        reads_plain_text=True,
+        tokenizer=pico.tokenizer_of("bert"),
+        length=LENGTH,
+        output_type=SINGLE,
+        labels=("no", "yes"),
+    )
+    labelled = [{"input_ids": np.ones(12, dtype=np.int64)}]
+    assert len(read_unlabelled(DataSettings(corpus=(f"/dev/fd/{out}",)), models, labelled)) == 40
+    os.close(out)
+
+
+def test_a_bad_record_is_named_by_its_place(tmp_path: Path) -> None:
+    records = tmp_path / "pairs.jsonl"
+    records.write_text('{"sentence1": "a", "sentence2": "b"}\n{"sentence1": "a"}\n')
+    models = SimpleNamespace(
+        reads_pairs=False,
+        reads_plain_text=False,
+        known_task=open_task("similarity"),
+        labels=(),
+        length=LENGTH,
+        tokenizer=pico.tokenizer_of("bert"),
+        output_type=SCORE,
+    )
+    with pytest.raises(SqueezeError, match=r"pairs\.jsonl:2: no column for 'second'"):
+        read_unlabelled(DataSettings(corpus=(str(records),)), models, [])

@@ -101,6 +101,14 @@ class _FillPass:
     size_checked: bool = False
 
     def run(self, missing: Mapping[int, Ids]) -> None:
+        try:
+            self._compute(missing)
+        except SqueezeError:  # of the teacher: what came before is stored
+            self._write()
+            raise
+        self._write()
+
+    def _compute(self, missing: Mapping[int, Ids]) -> None:
         source = self.cache.request.source
         total = sum(int(source.length(items).sum()) for items in missing.values()) * processes.count()
         started, tokens = time.monotonic(), 0
@@ -117,7 +125,6 @@ class _FillPass:
                     f"teacher outputs of {self.progress.done:,} of {self.progress.total:,} items are stored in "
                     f"{self.cache.store.folder}; the same command continues from there"
                 )
-        self._write()
 
     def _batches(self, missing: Mapping[int, Ids]) -> Iterator[tuple[int, Batch]]:
         """Yield the batches of each masking, made by the training's own loader."""

@@ -134,6 +134,20 @@ def test_full_disk_keeps_written_files(text: Path, tmp_path: Path, monkeypatch: 
     assert len(teacher.items) == 40 - stored
 
 
+def test_exhausted_memory_keeps_earlier_outputs(text: Path, tmp_path: Path) -> None:
+    config = mlm_losses()
+    request = cache_request(tmp_path / "cache", masked(text), config)
+
+    def exhausts(count: int) -> None:
+        if count > 20:
+            raise RuntimeError("out of memory")
+
+    first = CountingTeacher(live(config), after=exhausts)
+    with pytest.raises(SqueezeError, match="the outputs computed so far are stored"):
+        fill_cache(open_teacher_cache(request), first)
+    assert 10 < len(open_teacher_cache(request).store) < len(first.items)
+
+
 def test_too_small_disk_raises_before_writing(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass
     class Usage:
