@@ -142,7 +142,7 @@ def _scenarios() -> Iterator[Scenario]:
     articles = "corpus articles --against seen --near-duplicates 0.8 --held-out 0.3"
     yield Scenario("corpus", f"{articles} --workers 1 --out out")
     yield Scenario("corpus workers", f"{articles} --workers 2 --out out")
-    yield Scenario("vocab", "vocab corpus.txt records.jsonl --size 150 --sample-mb 0.0005 --out out")
+    yield Scenario("vocab", "vocab corpus.txt records.jsonl --size 150 --sample-mb 0.0015 --out out")
     pretraining = f"--steps 3 --out out {_TRAINING} --save-every 1"
     yield Scenario("pretrain", f"pretrain bert --corpus articles.txt --held-out 0.3 --eval-every 2 {pretraining}")
     pairs = "--objective mlm+nsp --mask-rate 0.1:0.3:3"

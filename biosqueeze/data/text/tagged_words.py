@@ -13,12 +13,15 @@ _OTHER_LINES = ("#", "-DOCSTART-")
 
 
 def check_is_text(path: Path) -> None:
-    """Check the beginning of a plain or gzipped file.
+    """Check the beginning of a plain or gzipped file. Of one that is damaged, its reader says what is wrong.
 
     Raises:
-        SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme; or it is unreadable.
+        SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme.
     """
-    text = read_beginning(path, _CHARACTERS)
+    try:
+        text = read_beginning(path, _CHARACTERS)
+    except SqueezeError:
+        return
     whole = text if len(text) < _CHARACTERS else text.rpartition("\n")[0]
     lines = map(str.strip, whole.splitlines())
     words = [line for line in lines if line and not line.startswith(_OTHER_LINES)]
