@@ -48,17 +48,17 @@ def find_former_tokens(former: Any, new: Any, rows: int) -> FormerTokens:
         rows: number of new ids.
     """
     before = _FormerTokenizer(NamedTokenizer.of("former", former), former.get_vocab())
-    target, known_bytes = NamedTokenizer.of("new", new), _byte_tokens(former)
+    target, former_bytes = NamedTokenizer.of("new", new), _byte_tokens(former)
     added = new.backend_tokenizer.get_added_tokens_decoder()
-    roles, stand_for_bytes = _special_tokens(former, new), _byte_tokens(new)
+    roles, new_bytes = _special_tokens(former, new), _byte_tokens(new)
     sources: list[tuple[int, ...]] = [()] * rows
     for token, number in new.get_vocab().items():
         if number in roles:
             sources[number] = (roles[number],)
         elif number in added:
             sources[number] = before.former_of_added(added[number])
-        elif token in stand_for_bytes:  # its text, such as <0xE2>, is not what it stands for
-            sources[number] = (before.ids[token],) if token in known_bytes else ()
+        elif token in new_bytes:  # its text, such as <0xE2>, names a byte
+            sources[number] = (before.ids[token],) if token in former_bytes else ()
         else:
             sources[number] = before.former(target, token)
     return FormerTokens(tuple(sources))
