@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models.tokenizers.added_tokens import name_special
 from biosqueeze.vocabularies.kept_tokens import TokenizerContent, merges_of
 
 
@@ -42,7 +43,7 @@ def cut_tokenizer(tokenizer: Any, content: TokenizerContent, kept: Sequence[int]
         model_input_names=tokenizer.model_input_names,
         **tokenizer.special_tokens_map,
     )
-    return cut
+    return name_special(cut)
 
 
 def _cut_model(content: TokenizerContent, ids: Mapping[str, int]) -> dict[str, Any]:

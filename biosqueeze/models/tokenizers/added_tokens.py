@@ -1,21 +1,25 @@
-"""Tokens that were added to a finished vocabulary, such as markers of entities, in the layouts before tokenizer.json.
+"""Tokens that were added to a finished vocabulary, such as markers of entities.
 
-tokenizer_config.json lists them with their rules (`added_tokens_decoder`). Older checkpoints have their ids alone, in
-added_tokens.json, and name those that are special in special_tokens_map.json. Without them a text would be split into
-other pieces than those that the model was trained on.
+tokenizer.json has them. In the layouts before it tokenizer_config.json lists them with their rules
+(`added_tokens_decoder`); older checkpoints have their ids alone, in added_tokens.json, and name those that are special
+in special_tokens_map.json. Without them a text would be split into other pieces than those that the model was trained
+on; and if they were not special, a masked language model would have to predict them.
 """
 
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken
-from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
 from biosqueeze.files.json_object import JsonObject, is_unicode
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
 
 _CONFIG, _IDS, _SPECIAL = "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"
 _DECODER = "added_tokens_decoder"
@@ -24,7 +28,7 @@ _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _ADVICE = "correct that value, or fetch the file again"
 
 
-def add_tokens(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
+def add_tokens(tokenizer: "PreTrainedTokenizerFast", path: Path) -> "PreTrainedTokenizerFast":
     """Add the tokens that a checkpoint's files list to its tokenizer, in place.
 
     Args:
@@ -50,7 +54,32 @@ def add_tokens(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedToke
     return tokenizer
 
 
-def _listed(path: Path, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, AddedToken]]:
+def add_listed(core: "Tokenizer", path: Path) -> None:
+    """Add the pieces of the vocabulary that a checkpoint's files name as special to its tokenizer, in place.
+
+    Args:
+        core: of a tokenizer.json, which may lack what was named later, such as [unused1] as a marker.
+        path: of the checkpoint.
+
+    Raises:
+        SqueezeError: a file is damaged.
+    """
+    known = {token.content for token in core.get_added_tokens_decoder().values()}
+    named = [token for token in _special_of(path) if token not in known and core.token_to_id(token) is not None]
+    core.add_special_tokens([AddedToken(token, special=True) for token in named])
+
+
+def name_special(tokenizer: "PreTrainedTokenizerFast") -> "PreTrainedTokenizerFast":
+    """Name the added special tokens without a role, so that they are saved as such and never masked; return it."""
+    roles = set(tokenizer.special_tokens_map.values())
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    further = [token.content for token in added if token.special and token.content not in roles]
+    if further:
+        tokenizer.extra_special_tokens = further
+    return tokenizer
+
+
+def _listed(path: Path, tokenizer: "PreTrainedTokenizerFast") -> Iterator[tuple[int, AddedToken]]:
     """Yield ids and tokens: with their rules, where they are listed, else those that are not added already."""
     config = _read(path / _CONFIG)
     if config.optional(_DECODER, dict):
@@ -60,7 +89,7 @@ def _listed(path: Path, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[in
         return
     known = {token.content for token in tokenizer.backend_tokenizer.get_added_tokens_decoder().values()}
     vocabulary, ids = tokenizer.get_vocab(), _read(path / _IDS)
-    special = set(_special(config)) | set(_special(_read(path / _SPECIAL)))
+    special = set(_special_of(path))
     in_vocabulary = {token: vocabulary[token] for token in special if token in vocabulary}
     for token, number in {**in_vocabulary, **{token: ids.get(token, int) for token in ids.values}}.items():
         if _text(ids, token, token) not in known:
@@ -70,6 +99,11 @@ def _listed(path: Path, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[in
 
 def _read(file: Path) -> JsonObject:
     return JsonObject(read_json(file) if file.is_file() else {}, str(file), _ADVICE)
+
+
+def _special_of(path: Path) -> dict[str, None]:
+    """Return the special tokens without a role that the files of a checkpoint name."""
+    return dict.fromkeys(token for name in (_CONFIG, _SPECIAL) for token in _special(_read(path / name)))
 
 
 def _special(settings: JsonObject) -> Iterator[str]:

@@ -16,7 +16,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, read_small_text
 from biosqueeze.models.families import FAMILIES, Family
-from biosqueeze.models.tokenizers.added_tokens import add_tokens
+from biosqueeze.models.tokenizers.added_tokens import add_tokens, name_special
 from biosqueeze.models.tokenizers.casing import SENTENCEPIECE_FILES, is_cased, read_vocabulary, sentencepiece_file
 from biosqueeze.models.tokenizers.sentencepiece import from_sentencepiece
 from biosqueeze.models.tokenizers.tokenizer_settings import (
@@ -47,6 +47,12 @@ def build_tokenizer(
     Raises:
         SqueezeError: there are no such files, or they are damaged.
     """
+    return name_special(_read_tokenizer(checkpoint, family, positions, token_types=token_types))
+
+
+def _read_tokenizer(
+    checkpoint: Checkpoint, family: Family, positions: int, *, token_types: bool
+) -> PreTrainedTokenizerFast:
     settings = read_settings(checkpoint.path)
     common = {
         "model_max_length": max_length(settings, positions),

@@ -8,6 +8,7 @@ from biosqueeze.data.tokenizer import InferenceTokenizer
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
 from biosqueeze.files.json_object import JsonObject, is_unicode
+from biosqueeze.models.tokenizers.added_tokens import add_listed
 from biosqueeze.models.tokenizers.casing import is_cased, lowers_case, read_tokenizer_json
 from biosqueeze.progress import warn
 
@@ -134,6 +135,7 @@ def open_core(file: Path) -> "Core":
     # A truncation in the file (sentence-transformers: 128) would cut texts without a warning.
     core.no_truncation()
     core.no_padding()
+    add_listed(core, file.parent)
     _check_case(file, core)
     return core
 

@@ -7,9 +7,13 @@ import pytest
 from transformers import AutoTokenizer
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.data.text.masking import Masking
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.loading.load import load_tokenizer
 from biosqueeze.models.tokenizers.added_tokens import add_tokens
+from biosqueeze.models.tokenizers.text_tokenizer import load_text_tokenizer
+from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
+from biosqueeze.vocabularies.kept_tokens import TokenizerContent, choose_tokens
 from tests import pico
 from tests.layouts import edit_json
 
@@ -110,3 +114,38 @@ def test_damaged_rules_of_added_tokens(old_layout, tokens, message):
     edit_json(path / "tokenizer_config.json", added_tokens_decoder=tokens)
     with pytest.raises(SqueezeError, match=message):
         tokenizer_of(path)
+
+
+@pytest.fixture
+def with_markers(pico_bert, copy_of):
+    """A BERT with a tokenizer.json to which a marker was added, and one of its pieces made a marker in the settings."""
+    path = copy_of(pico_bert)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer.add_special_tokens({"extra_special_tokens": ["[E1]"]})
+    tokenizer.save_pretrained(path)
+    edit_json(path / "config.json", vocab_size=len(tokenizer))
+    edit_json(path / "tokenizer_config.json", extra_special_tokens=["[E1]", "of", "[absent]"])
+    return path
+
+
+def test_markers_are_special(with_markers):
+    tokenizer = tokenizer_of(with_markers)
+    ids = tokenizer(TEXT)["input_ids"]
+    assert ids == load_text_tokenizer(Checkpoint(with_markers, "x"))(TEXT)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids).count("of") == 3  # two of "ofof", a single piece otherwise
+    special = tokenizer.convert_tokens_to_ids(["[E1]", "of"])
+    assert set(special) <= {*Masking.of(tokenizer).special_ids}
+    assert "[absent]" not in tokenizer.get_vocab()
+
+
+def test_markers_are_saved(with_markers, tmp_path):
+    tokenizer_of(with_markers).save_pretrained(tmp_path)
+    assert {"[E1]", "of"} <= {*AutoTokenizer.from_pretrained(tmp_path).all_special_tokens}
+
+
+def test_markers_are_kept_by_a_cut(with_markers):
+    tokenizer = tokenizer_of(with_markers)
+    content = TokenizerContent.of(tokenizer)
+    kept = choose_tokens(content, [0] * len(tokenizer), None, ())
+    cut = cut_tokenizer(tokenizer, content, kept.ids)
+    assert {"[E1]", "of"} <= {*cut.all_special_tokens}
