@@ -69,8 +69,8 @@ def scored(metric: str, score: float, teacher: float | None) -> str:
 
 
 def share_of(score: float | None, reference: float | None) -> float | None:
-    """Return a score divided by that of another model; None where one is missing, or the other is not positive."""
-    return None if score is None or reference is None or reference <= 0 else score / reference
+    """Return a score divided by that of another model; None where one is missing or negative, or the other is 0."""
+    return None if score is None or reference is None or score < 0 or reference <= 0 else score / reference
 
 
 def measured_on(result: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ def test_score_beside_the_teachers():
     assert scored("f1", 0.7427, 0.7785) == "f1 0.7427, 95.4% of the teacher's 0.7785"
     assert scored("f1", 0.7427, None) == scored("f1", 0.7427, 0.0) == "f1 0.7427"
     assert scored("pearson", 0.1, -0.2) == "pearson 0.1000"
+    assert scored("pearson", -0.2, 0.1) == "pearson -0.2000"
 
 
 def test_step_without_scores_is_the_last(pico_ner):

@@ -47,8 +47,9 @@ class NameOrText(Text):
         self.names = names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Return the names that begin like this."""
-        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+        """Return the names that begin like this; where there are none, let the shell complete file names."""
+        names = [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+        return names or super().shell_complete(ctx, param, incomplete)
 
 
 class Number(click.types.FloatParamType):

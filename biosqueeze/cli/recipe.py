@@ -25,7 +25,7 @@ from biosqueeze.cli.command import (
     warn_of_unknown_variables,
 )
 from biosqueeze.cli.help import StageCommand, StageOption
-from biosqueeze.cli.parameters import Text, read_options
+from biosqueeze.cli.parameters import NameOrText, Text, read_options
 from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
@@ -311,7 +311,7 @@ def _run_recipe(
 command = StageCommand(
     "run",
     params=[
-        click.Argument(["recipe"], type=Text(), required=False),
+        click.Argument(["recipe"], type=NameOrText(shipped_recipes), required=False),
         StageOption(
             ["--set", "overrides"],
             multiple=True,

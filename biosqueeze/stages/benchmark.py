@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze import registry
+from biosqueeze.benchmarks.suite import suite_names
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, short_names
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import OF_SEARCHES
@@ -19,6 +20,7 @@ from biosqueeze.options import (
     Purpose,
     Short,
     StageOptions,
+    Suggests,
     Summary,
     Syntax,
     option_fields,
@@ -66,7 +68,7 @@ class Options(StageOptions):
         tuple[str, ...], "Directories, Hub ids, or demo:minilm. The first is the reference.", Argument(), OnDisk()
     ]
     data: Annotated[str, "Directory that holds the benchmarks, each in its own folder.", OnDisk()]
-    suite: Annotated[str, "Suite of benchmarks; `biosqueeze tasks` lists them."] = "blurb"
+    suite: Annotated[str, "Suite of benchmarks; `biosqueeze tasks` lists them.", Suggests(suite_names)] = "blurb"
     only: Annotated[tuple[str, ...], "Name of a benchmark, repeatable: run only these."] = ()
     seeds: Annotated[
         int | None,

@@ -339,6 +339,9 @@ def test_shell_completion_knows_commands_and_choices() -> None:
         ("evaluate x --task", "blurb/ho", ["blurb/hoc"]),
         ("predict x --task", "q", ["qa"]),
         ("tasks", "b", ["bioformer", "biolm", "biom", "blurb"]),
+        ("benchmark x --suite", "biof", ["bioformer"]),
+        ("run", "quick", ["quickstart"]),
+        ("run", "my/rec", ["my/rec"]),  # as a file
     ],
 )
 def test_shell_completion_knows_names(words: str, begun: str, completed: list[str]) -> None:
