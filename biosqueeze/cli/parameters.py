@@ -46,7 +46,7 @@ class NameOrText(Text):
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.names = names
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin like this; where there are none, let the shell complete file names."""
         names = [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
         return names or super().shell_complete(ctx, param, incomplete)

@@ -1,6 +1,7 @@
 """Find where words start in token ids, without the text: a table over the vocabulary of a tokenizer."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,17 +46,21 @@ def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 def is_byte_level(tokenizer: Tokenizer) -> bool:
     """Return whether a tokenizer is byte-level BPE, whose pieces include the space before a word."""
-    return "ByteLevel" in _types(json.loads(tokenizer.backend_tokenizer.to_str()))
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    return any(part.get("type") == "ByteLevel" for part in _parts(rules))
 
 
 def _marks(rules: dict[str, Any]) -> tuple[str, frozenset[str]]:
     """Return the prefix of the pieces within a word, or else the first characters of the pieces that start one."""
-    model, types = rules["model"], _types(rules)
+    model, parts = rules["model"], list(_parts(rules))
+    types = {part.get("type") for part in parts}
     if model.get("continuing_subword_prefix"):
         return str(model["continuing_subword_prefix"]), frozenset()
     if "ByteLevel" in types:
         return "", _BYTE_LEVEL_SPACES
-    if "Metaspace" in types or model["type"] == "Unigram":
+    # As Gemma's tokenizer, whose normalizer writes the mark.
+    marks_spaces = any(part.get("content") == _SENTENCEPIECE_SPACE for part in parts)
+    if "Metaspace" in types or marks_spaces or model["type"] == "Unigram":
         return "", frozenset(_SENTENCEPIECE_SPACE)
     raise SqueezeError(
         f"the ids of this {model['type']} tokenizer do not show where words start, as those of WordPiece (##), "
@@ -63,12 +68,10 @@ def _marks(rules: dict[str, Any]) -> tuple[str, frozenset[str]]:
     )
 
 
-def _types(rules: dict[str, Any]) -> set[str]:
-    """Return the types of the pre-tokenizers and decoders."""
-    parts = [rules.get("pre_tokenizer"), rules.get("decoder")]
-    found: set[str] = set()
+def _parts(rules: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the normalizers, pre-tokenizers and decoders."""
+    parts = [rules.get(kind) for kind in ("normalizer", "pre_tokenizer", "decoder")]
     while parts:
         part = parts.pop() or {}
-        found.add(part.get("type", ""))
-        parts += part.get("pretokenizers", []) + part.get("decoders", [])
-    return found
+        yield part
+        parts += [each for kind in ("normalizers", "pretokenizers", "decoders") for each in part.get(kind, [])]

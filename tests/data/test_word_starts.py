@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from biosqueeze.data.word_starts import is_byte_level, word_starts
@@ -94,6 +94,17 @@ def test_added_words_and_spaces_start_words():
     starts = word_starts(tokenizer)
     assert starts[tokenizer.convert_tokens_to_ids("  ")]
     assert not starts[tokenizer.convert_tokens_to_ids("COVID")]
+
+
+def test_spaces_that_a_normalizer_marks():
+    vocabulary = {"a": 0, "\u2581": 1, "\u2581a": 2}
+    core = Tokenizer(models.BPE(vocabulary, [("\u2581", "a")]))
+    core.normalizer = normalizers.Sequence([normalizers.Replace(" ", "\u2581")])
+    core.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
+    assert tokenizer("aa a")["input_ids"] == [0, 0, 2]
+    assert word_starts(tokenizer).tolist() == [False, True, True]
+    assert not is_byte_level(tokenizer)
 
 
 def test_other_tokenizers_are_an_error():
