@@ -27,6 +27,7 @@ _OTHER_PACKED = {
     re.compile(rb"\x28\xb5\x2f\xfd"): "zstd -dc",
 }
 """The beginnings of files of other packers, and how they are unpacked."""
+_TAR_PLACE, _TAR_MAGIC = slice(257, 262), b"ustar"  # in the header of the first file
 _BYTE_ORDER_MARK = "\ufeff"
 _BUFFER_BYTES = 1 << 17
 _SHOWN_BYTES = 1000  # of a line that is too long
@@ -354,6 +355,8 @@ def _line(raw: bytes, source: _Source, number: int) -> Line:
 
 def _decoded(raw: bytes, source: _Source, number: int) -> str:
     name = source.name
+    if number == 1 and raw[_TAR_PLACE] == _TAR_MAGIC:
+        raise SqueezeError(f"{name} is a tar archive; unpack it (tar -xf), and name a file in it, or their directory")
     if len(raw) > source.limit:
         raise too_large(f"{name}:{number}: the line", source.limit)
     try:

@@ -1,7 +1,9 @@
 import bz2
 import gzip
 import lzma
+import tarfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -122,3 +124,15 @@ def test_other_packers_are_named(packed: bytes, command: str, tmp_path: Path) ->
     path.write_bytes(packed)
     with pytest.raises(SqueezeError, match=f"only .gz is read; unpack it first: {command}"):
         list(numbered_lines(path))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_an_archive_of_files_is_named(mode: Literal["w", "w:gz"], tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one\n")
+    with tarfile.open(tmp_path / "all.tar.gz", mode, format=tarfile.PAX_FORMAT) as archive:
+        archive.add(tmp_path / "one.txt", "one.txt")
+    plain = tmp_path / "all.txt"
+    (tmp_path / "all.tar.gz").rename(plain)
+    with pytest.raises(SqueezeError, match=r"all\.txt is a tar archive; unpack it \(tar -xf\), and name a file in it"):
+        list(numbered_lines(plain))
+    assert "is a tar archive" in str(next(tolerant_lines(plain)).error)
