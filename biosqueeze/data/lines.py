@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import LFS_POINTER
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
@@ -271,7 +272,7 @@ def _open_stdin() -> Iterator[BinaryIO]:
 
 
 def check_packer(stream: Any, name: str) -> None:
-    """Check that data are not those of another packer than gzip.
+    """Check that data are not those of another packer than gzip, nor what Git LFS has in their place.
 
     Args:
         stream: at its beginning.
@@ -280,7 +281,9 @@ def check_packer(stream: Any, name: str) -> None:
     Raises:
         SqueezeError: they are.
     """
-    beginning: bytes = stream.peek(len(_GZIP_MAGIC))
+    beginning: bytes = stream.peek(len(LFS_POINTER))
+    if beginning.startswith(LFS_POINTER):
+        raise SqueezeError(f"{name} is a Git LFS pointer and not the data; run `git lfs pull` there")
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:
         unpacking = f"{command} {shlex.quote(name)} > FILE"

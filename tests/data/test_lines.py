@@ -136,3 +136,10 @@ def test_an_archive_of_files_is_named(mode: Literal["w", "w:gz"], tmp_path: Path
     with pytest.raises(SqueezeError, match=r"all\.txt is a tar archive; unpack it \(tar -xf\), and name a file in it"):
         list(numbered_lines(plain))
     assert "is a tar archive" in str(next(tolerant_lines(plain)).error)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl.gz"])
+def test_what_git_lfs_did_not_fetch_is_no_data(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(SqueezeError, match="is a Git LFS pointer and not the data; run `git lfs pull` there"):
+        list(numbered_lines(tmp_path / name))
