@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import read_json
+from biosqueeze.files import is_lfs_pointer, read_json
 from biosqueeze.files.json_object import JsonObject
 from biosqueeze.sentence_layout import is_module_folder
 
@@ -16,6 +16,8 @@ _READ = (*ARTEFACTS, "results", "runs")
 # Tokenizers are the largest of the small files: those of 250,000 pieces take 35 MB.
 _SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
 _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
+# Other large files, such as weights of TensorFlow, may have been left out on purpose.
+_LOADED_SUFFIXES, _POINTER_BYTES = {".json", ".txt", ".safetensors"}, 1024
 WEIGHT_PATTERNS = ("model*.safetensors", "pytorch_model*.bin")
 # What the Trainer of transformers saves to resume a training: twice the size of the weights, and of no other use.
 _TRAINER_FILES = (
@@ -61,8 +63,8 @@ def check_files(directory: Path) -> None:
     later, or copied to an output, is therefore the checkpoint's own.
 
     Raises:
-        SqueezeError: a file is a pipe, a socket or a device, a link leads elsewhere or nowhere, or a directory that
-            is read is a link.
+        SqueezeError: a file is a pipe, a socket or a device, a link leads elsewhere or nowhere, a directory that is
+            read is a link, or Git LFS has not fetched a file.
     """
     roots = _roots(directory.resolve())
     for path in readable_files(directory):
@@ -76,6 +78,8 @@ def check_files(directory: Path) -> None:
             raise SqueezeError(
                 f"{path} has {info.st_size:,} bytes, at most {_SMALL_BYTES:,} were expected; fetch or copy it again"
             )
+        if path.suffix in _LOADED_SUFFIXES and info.st_size < _POINTER_BYTES and is_lfs_pointer(path):
+            raise SqueezeError(f"{path} is a Git LFS pointer and not the file itself; run `git lfs pull` there")
 
 
 def readable_files(directory: Path) -> Iterator[Path]:

@@ -67,6 +67,14 @@ def test_no_checkpoint(command: str, ask: Callable[..., Said]) -> None:
     ask(command, "./nowhere", says="there is no directory ./nowhere; check the path")
 
 
+def test_no_such_home(ask: Callable[..., Said]) -> None:
+    ask(
+        "inspect",
+        "~nobody-of-this-name/model",
+        says="begins with ~, and there is no such home directory; write it in full",
+    )
+
+
 @pytest.mark.parametrize("command", OPENING)
 def test_no_config(command: str, pico_ner: Path, copy_of: Callable[[Path], Path], ask: Callable[..., Said]) -> None:
     path = copy_of(pico_ner)

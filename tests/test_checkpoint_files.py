@@ -78,6 +78,18 @@ def test_what_is_no_file_of_the_checkpoint(case: str, pico_ner: Path, copy_of: C
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_what_git_lfs_did_not_fetch(name: str, pico_bert: Path, copy_of: Callable[[Path], Path]) -> None:
+    """What nobody needs may have been left out on purpose."""
+    path = copy_of(pico_bert)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    (path / "tf_model.h5").write_text(pointer)
+    open_checkpoint(str(path))
+    (path / name).write_text(pointer)
+    with pytest.raises(SqueezeError, match=rf"{name} is a Git LFS pointer and not the file itself; run `git lfs pull`"):
+        open_checkpoint(str(path))
+
+
 def test_a_socket_and_a_large_small_file(pico_bert: Path, copy_of: Callable[[Path], Path]) -> None:
     path = copy_of(pico_bert)
     with (path / "tokenizer.json").open("r+b") as file:

@@ -29,6 +29,7 @@ EXAMPLES = (
 )
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
+_NO_HOME = "Could not determine home directory."  # pathlib's, of ~NAME/... where no user is called NAME
 
 
 class Squeeze(click.Group):
@@ -170,6 +171,11 @@ def _report_failure(error: Exception) -> int:
         return 1
     if is_out_of_memory(error):
         _print("error: the memory is exhausted; lower --batch-size or --max-length, or end other programs", in_all=True)
+        return 1
+    if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+        _print(
+            "error: a path begins with ~, and there is no such home directory; write it in full (BIOSQUEEZE_CACHE too)"
+        )
         return 1
     advice = advice_for(error)
     return _report_os_error(error, advice) if isinstance(error, OSError) and advice else _report_bug(error)

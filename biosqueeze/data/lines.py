@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.files import LFS_POINTER
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
@@ -27,6 +28,7 @@ _OTHER_PACKED = {
     re.compile(rb"\x28\xb5\x2f\xfd"): "zstd -dc",
 }
 """The beginnings of files of other packers, and how they are unpacked."""
+_TAR_PLACE, _TAR_MAGIC = slice(257, 262), b"ustar"  # in the header of the first file
 _BYTE_ORDER_MARK = "\ufeff"
 _BUFFER_BYTES = 1 << 17
 _SHOWN_BYTES = 1000  # of a line that is too long
@@ -270,7 +272,7 @@ def _open_stdin() -> Iterator[BinaryIO]:
 
 
 def check_packer(stream: Any, name: str) -> None:
-    """Check that data are not those of another packer than gzip.
+    """Check that data are not those of another packer than gzip, nor what Git LFS has in their place.
 
     Args:
         stream: at its beginning.
@@ -279,7 +281,9 @@ def check_packer(stream: Any, name: str) -> None:
     Raises:
         SqueezeError: they are.
     """
-    beginning: bytes = stream.peek(len(_GZIP_MAGIC))
+    beginning: bytes = stream.peek(len(LFS_POINTER))
+    if beginning.startswith(LFS_POINTER):
+        raise SqueezeError(f"{name} is a Git LFS pointer and not the data; run `git lfs pull` there")
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:
         unpacking = f"{command} {shlex.quote(name)} > FILE"
@@ -354,6 +358,8 @@ def _line(raw: bytes, source: _Source, number: int) -> Line:
 
 def _decoded(raw: bytes, source: _Source, number: int) -> str:
     name = source.name
+    if number == 1 and raw[_TAR_PLACE] == _TAR_MAGIC:
+        raise SqueezeError(f"{name} is a tar archive; unpack it (tar -xf), and name a file in it, or their directory")
     if len(raw) > source.limit:
         raise too_large(f"{name}:{number}: the line", source.limit)
     try:

@@ -19,6 +19,8 @@ from biosqueeze.files.saved_states import is_state_folder
 from biosqueeze.progress import ProgressBar, track
 
 LOCK_FILE = ".lock"
+LFS_POINTER = b"version https://git-lfs"
+"""The beginning of what a repository that was cloned without Git LFS has in place of a large file."""
 # What a stage adds to a directory without changing the model is not part of the content.
 _NOT_CONTENT = {
     "README.md",
@@ -77,6 +79,12 @@ def check_size(path: Path, most: int = _SMALL_BYTES) -> None:
     size = path.stat().st_size
     if size > most:
         raise SqueezeError(f"{path} has {size:,} bytes, at most {most:,} were expected; fetch the file again")
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether Git LFS has not fetched a file."""
+    with path.open("rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
 def megabytes(files: Iterable[Path]) -> float:

@@ -1,7 +1,9 @@
 import bz2
 import gzip
 import lzma
+import tarfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -122,3 +124,22 @@ def test_other_packers_are_named(packed: bytes, command: str, tmp_path: Path) ->
     path.write_bytes(packed)
     with pytest.raises(SqueezeError, match=f"only .gz is read; unpack it first: {command}"):
         list(numbered_lines(path))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_an_archive_of_files_is_named(mode: Literal["w", "w:gz"], tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one\n")
+    with tarfile.open(tmp_path / "all.tar.gz", mode, format=tarfile.PAX_FORMAT) as archive:
+        archive.add(tmp_path / "one.txt", "one.txt")
+    plain = tmp_path / "all.txt"
+    (tmp_path / "all.tar.gz").rename(plain)
+    with pytest.raises(SqueezeError, match=r"all\.txt is a tar archive; unpack it \(tar -xf\), and name a file in it"):
+        list(numbered_lines(plain))
+    assert "is a tar archive" in str(next(tolerant_lines(plain)).error)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl.gz"])
+def test_what_git_lfs_did_not_fetch_is_no_data(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(SqueezeError, match="is a Git LFS pointer and not the data; run `git lfs pull` there"):
+        list(numbered_lines(tmp_path / name))

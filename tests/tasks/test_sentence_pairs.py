@@ -305,11 +305,13 @@ def test_pairs_of_an_annotated_text_are_predicted(trained: Path, shell: Shell, t
 def test_records_with_entities_are_texts_with_pairs(trained: Path, shell: Shell, tmp_path: Path) -> None:
     entities = [{"start": 0, "end": 7, "type": "Drug"}, {"start": 17, "end": 21, "type": "Gene"}]
     record = {"id": 3, "text": "Aspirin inhibits COX1.", "entities": entities}
-    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n" + json.dumps({**record, "text": "Iron."}))
+    records = [record, {**record, "text": "Iron."}, {"id": 4, "body": "Iron.", "entities": []}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, records)))
     predicted = shell("predict", trained, tmp_path / "in.jsonl", "--skip-bad")
-    first, second = map(json.loads, predicted.out.splitlines())
+    first, second, third = map(json.loads, predicted.out.splitlines())
     assert first["relations"][0]["tail"] == {"start": 17, "end": 21, "text": "COX1", "type": "Gene"}
     assert "has the offsets 0-7" in second["error"]
+    assert "text must be a string and entities a list" in third["error"]
 
 
 def test_a_model_of_pairs_reads_pairs_alone(trained: Path, shell: Shell, copy_of: Any, tmp_path: Path) -> None:

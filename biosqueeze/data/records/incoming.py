@@ -49,7 +49,10 @@ _SUFFIXES: Mapping[str, Format] = {
     **dict.fromkeys(WORD_SUFFIXES, "conll"),
 }
 # Formats that other commands read. As one text per line they would give a prediction for each line of markup.
-_OTHER_SUFFIXES = {".xml": "XML", ".nxml": "XML", ".html": "HTML"}
+_OTHER_SUFFIXES = {
+    **{".xml": "XML", ".nxml": "XML", ".html": "HTML", ".parquet": "Parquet"},
+    **{".xlsx": "a spreadsheet", ".docx": "a document of Word"},  # zip archives, of no use unpacked
+}
 _OTHER_FIRST_LINES = {
     "<?xml": "XML",
     "<!doctype": "XML or HTML",

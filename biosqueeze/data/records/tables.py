@@ -31,7 +31,7 @@ from biosqueeze.data.records.splits import (
 )
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 
 # The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
 # every platform accepts.
@@ -163,14 +163,25 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     check_names(columns, f"{path}:{first[0]}")
     if not names:
         yield DataRecord(f"{path}:{first[0]}", dict(zip(columns, first[1], strict=True)))
-    advice = ADVICE_ON_CSV if ".csv" in path.suffixes else ADVICE_ON_TSV
+    is_csv, quoted = data_suffix(path) == ".csv", 0
+    advice = ADVICE_ON_CSV if is_csv else ADVICE_ON_TSV
     for number, cells in rows:
         if len(cells) != len(columns):
             raise SqueezeError(
                 f"{path}:{number}: {len(cells)} columns, where line {first[0]} has {len(columns)} "
                 f"({', '.join(columns)}); correct this row: {advice}"
             )
+        quoted += not is_csv and any(map(_is_quoted, cells))
         yield DataRecord(f"{path}:{number}", dict(zip(columns, cells, strict=True)))
+    if quoted:
+        what = 'have a text in quotes with doubled ones ("") in it, as spreadsheets and pandas write them'
+        warn(f"{path}: {quoted:,} rows {what}; between tabs they are part of the text: save the table as .csv")
+
+
+def _is_quoted(cell: str) -> bool:
+    """Return whether a cell is quoted as in a .csv, and has quotes in it."""
+    inner = cell[1:-1]
+    return cell[:1] == cell[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
 def _header(cells: Sequence[str], known: Sequence[str]) -> list[str]:

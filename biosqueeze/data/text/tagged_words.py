@@ -1,4 +1,4 @@
-"""Refuse files of words with tags where text is read: each word would count as a sentence."""
+"""Refuse files of words with tags, whose words would count as sentences, and web pages where text is read."""
 
 import re
 from pathlib import Path
@@ -10,18 +10,23 @@ _WORD_WITH_TAG = re.compile(r"\S+(\s+\S+)*\s+(O|[BIESLU]-\S+)")
 _CHARACTERS = 1 << 12
 _FEWEST = 5
 _OTHER_LINES = ("#", "-DOCSTART-")
+_WEB_PAGE = re.compile(r"\s*<(!doctype )?html\b", re.IGNORECASE)
 
 
 def check_is_text(path: Path) -> None:
     """Check the beginning of a plain or gzipped file. Of one that is damaged, its reader says what is wrong.
 
     Raises:
-        SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme.
+        SqueezeError: all of its lines, and at least five, end in a tag of BIO or a similar scheme; or it is HTML.
     """
     try:
         text = read_beginning(path, _CHARACTERS)
     except SqueezeError:
         return
+    if _WEB_PAGE.match(text):
+        raise SqueezeError(
+            f"{path} is a web page (HTML) and no text, perhaps of a failed download; fetch the file again"
+        )
     whole = text if len(text) < _CHARACTERS else text.rpartition("\n")[0]
     lines = map(str.strip, whole.splitlines())
     words = [line for line in lines if line and not line.startswith(_OTHER_LINES)]

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from biosqueeze import checkpoint_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.files import is_lfs_pointer
 from biosqueeze.model_facts import HEAD_FILE
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _BUFFERS = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _LEGACY_NORM = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def weight_files(checkpoint: Checkpoint) -> tuple[Path, ...]:
@@ -119,9 +119,8 @@ def _code_error(file: Path, name: str) -> SqueezeError:
 def _unreadable(file: Path, error: Exception) -> SqueezeError:
     if isinstance(error, PermissionError):
         return SqueezeError(f"{file} cannot be read; check its permissions (`ls -l {file}`)")
-    with file.open("rb") as start:
-        if start.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            return SqueezeError(f"{file} is a Git LFS pointer and not the weights; run `git lfs pull` there")
+    if is_lfs_pointer(file):
+        return SqueezeError(f"{file} is a Git LFS pointer and not the weights; run `git lfs pull` there")
     return SqueezeError(f"{file} is damaged or cut short; fetch or copy it again")
 
 

@@ -22,7 +22,7 @@ def document_of(record: DataRecord, text: str, entities: str) -> Document:
     Raises:
         SqueezeError: a field has another type, or an entity does not agree with the text.
     """
-    value, items = record.values[text], record.values[entities]
+    value, items = record.values.get(text), record.values.get(entities)
     if not isinstance(value, str) or not isinstance(items, list):
         raise SqueezeError(f"{record.where}: {text} must be a string and {entities} a list; correct the record")
     document = Document(str(record.values.get("id", record.where)), value, (), record.where)

@@ -137,7 +137,7 @@ def test_json_and_pubtator_that_are_not_utf8(tmp_path, monkeypatch):
     assert "r.pubtator:4: not UTF-8" in records[1].error and "r.pubtator:8: not UTF-8" in records[2].error
 
 
-@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.nxml", "c.html"])
+@pytest.mark.parametrize("name", ["c.xml", "c.XML.gz", "c.nxml", "c.html", "c.parquet", "c.xlsx", "c.docx"])
 def test_other_formats_are_refused_by_suffix(tmp_path, name):
     with pytest.raises(SqueezeError, match=r"JSON lines .* as PubTator, as a table, or as one text on each line"):
         open_input(input_file(tmp_path, name, "The\tO\n"))

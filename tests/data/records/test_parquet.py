@@ -105,6 +105,9 @@ def test_a_damaged_file_is_named(write, tmp_path) -> None:
     with pytest.raises(SqueezeError, match=r"train\.parquet cannot be read as Parquet") as caught:
         read_records(str(tmp_path), ("train",))
     assert "\n" not in str(caught.value)
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(SqueezeError, match=r"train\.parquet is a Git LFS pointer and not the data; run `git lfs pull`"):
+        read_records(str(tmp_path), ("train",))
 
 
 def test_other_columns_in_a_shard(write, tmp_path) -> None:

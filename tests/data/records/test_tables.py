@@ -28,6 +28,14 @@ def test_tabs_never_quote(tmp_path, name):
     assert [record.where for record in read_file(path, header=HEADER)] == [f"{path}:2", f"{path}:4"]
 
 
+def test_texts_quoted_as_in_a_csv_are_warned_of(tmp_path, capsys):
+    read_file(write_file(tmp_path, "a.tsv", 'label\ttext\nx\t"a ""b"" c"\ny\t"a" b "c"\nz\t"""a"" b"\n'), header=HEADER)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 rows have a text in quotes with doubled ones" in said and "save the table as .csv" in said
+    read_file(write_file(tmp_path, "a.csv", 'label,text\nx,"a ""b"" c"\n'), header=HEADER)
+    assert "quotes" not in capsys.readouterr().err
+
+
 def test_without_a_header_columns_are_numbered(tmp_path):
     path = write_file(tmp_path, "a.tsv", "x\tlabels\ny\tb\n")
     assert _values(path, header=HEADER) == [{"1": "x", "2": "labels"}, {"1": "y", "2": "b"}]

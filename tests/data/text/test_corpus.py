@@ -313,6 +313,15 @@ def test_words_with_tags_are_no_text(tmp_path, name, tags):
         find_sources((str(path),))
 
 
+@pytest.mark.parametrize("beginning", ["<!DOCTYPE html>\n<html>", '\n<html lang="en">'])
+def test_a_web_page_is_no_text(tmp_path, beginning):
+    path = tmp_path / "text.txt"
+    path.write_text(f"{beginning}\n<title>404 Not Found</title>\n", encoding="utf-8")
+    for find in (corpus_files, lambda source: find_sources((source,))):
+        with pytest.raises(SqueezeError, match=r"text\.txt is a web page \(HTML\) and no text, perhaps of a failed"):
+            find(str(path))
+
+
 def test_sentences_that_end_like_tags_are_text(tmp_path):
     sentences = [*["Blood of group O"] * 9, "Blood of group A", "A line that is not whole " * 999]
     path = tmp_path / "text.txt"
