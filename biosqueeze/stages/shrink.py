@@ -160,6 +160,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.cuts.depth import choose_layers_of
     from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
+    from biosqueeze.models.families import family_of
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
@@ -171,8 +172,10 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         raise UsageError(
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
-    is_embedding_alone = keeps_layers and widths.empty and not options.importance and options.embedding is not None
-    guide = Guide() if is_embedding_alone else plan_guide(options, source, config, widths, kept)
+    is_listed = kept is not None and not kept.strip().isdigit()
+    unguided = keeps_layers or family_of(config).shares_layers or (is_listed and options.repair == "none")
+    for_embedding = options.embedding is not None and not options.importance and widths.empty and unguided
+    guide = Guide() if for_embedding else plan_guide(options, source, config, widths, kept)
     shape = described(guide, config, kept, widths, rounding)
     if options.embedding is None:
         return shape

@@ -65,6 +65,20 @@ def test_a_text_is_read_once_for_all_cuts(shell: Shell, electra: Path, tmp_path:
     assert written["embedding_data"] == written["calibration"] == str(text)
 
 
+@pytest.mark.parametrize(
+    ("family", "cuts"), [("albert", ("--layers", 2)), ("electra", ("--layers", "0,2", "--repair", "none"))]
+)
+def test_a_text_may_serve_the_embedding_alone(family: str, cuts: tuple[str, ...], shell: Shell, tmp_path: Path) -> None:
+    source, text = pico.save(family, tmp_path / family, "token-classification"), tmp_path / "text.txt"
+    text.write_text("\n".join(pico.sentences(20, seed=1)))
+    cut = ("shrink", source, "--embedding", 8, *cuts, "--calibration", text)
+    planned = shell(*cut, "--dry-run")
+    assert planned.code == 0 and f"the tokens of {text} count most" in planned.err, planned.err
+    result = shell(*cut, "--out", tmp_path / "out", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["embedding_data"] == str(text)
+
+
 def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -> None:
     source, data = pico.save("electra", tmp_path / "electra", "token-classification"), tmp_path / "data"
     data.mkdir()
