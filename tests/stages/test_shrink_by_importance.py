@@ -363,6 +363,12 @@ def test_unnamed_taggers_read_labels(shell, tmp_path, architectures):
     assert "labelled examples from demo:ner" in planned and "by fisher" in planned
 
 
+def test_labels_without_names_are_to_be_named(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "tagger", "token-classification", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    planned = shell("shrink", source, "--width", "0.5", *NER, "--dry-run")
+    assert planned.code == 1 and "has no names of its labels" in planned.err
+
+
 def test_the_output_type_of_an_unnamed_classifier(tmp_path):
     source = pico.save("roberta", tmp_path / "unnamed", "sequence-classification", labels=("no", "yes"))
     rewrite_config(source, architectures=None)
