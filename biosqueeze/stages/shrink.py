@@ -175,6 +175,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         )
     is_listed = kept is not None and not kept.strip().isdigit()
     unguided = keeps_layers or family_of(config).shares_layers or (is_listed and options.repair == "none")
+    unguided = unguided or not (options.calibration or options.repair == "least-squares")
     for_embedding = options.embedding is not None and not options.importance and widths.empty and unguided
     guide = Guide() if for_embedding else plan_guide(options, source, config, widths, kept)
     shape = described(guide, config, kept, widths, rounding)

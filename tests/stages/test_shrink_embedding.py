@@ -84,9 +84,10 @@ def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -
     data.mkdir()
     (data / "train.tsv").write_text("Hepti\tB-Disease\nin\tO\n\nfibneu\tB-Disease\n")
     write_manifest(source, stage="finetune", task={"name": "ner", "data": str(data)})
-    planned = shell("shrink", source, "--embedding", 8, "--dry-run")
-    assert planned.code == 0, planned.err
-    assert f"the tokens of {data} count most" in planned.err
+    for more in ((), ("--layers", 2, "--calibration-tokens", 9)):
+        planned = shell("shrink", source, "--embedding", 8, *more, "--dry-run")
+        assert planned.code == 0, planned.err
+        assert f"the tokens of {data} count most" in planned.err
     source.rename(tmp_path / "moved")
     (data / "train.tsv").unlink()
     planned = shell("shrink", tmp_path / "moved", "--embedding", 8, "--dry-run")
