@@ -161,19 +161,22 @@ class BudgetSearch:
         return [*columns, *(["ms predicted", "speed-up"] if is_timed else [])], rows
 
 
-def open_search(options: Any, source: Checkpoint, vocabulary: VocabularyChange | None) -> BudgetSearch:
+def open_search(
+    options: Any, source: Checkpoint, vocabulary: VocabularyChange | None, config: PreTrainedConfig | None = None
+) -> BudgetSearch:
     """List the shapes, and check that the budgets are possible as far as it is known without weights and times.
 
     Args:
         options: `BudgetOptions` and `ImportanceOptions` with `field` and `seed`.
         source: that is cut.
         vocabulary: that it gets before; None where it keeps its own.
+        config: the source's, where its weights were read; None for that in config.json.
 
     Raises:
         UsageError: no shape fits a budget, no cut is needed, or an option is wrong.
         SqueezeError: there are no such calibration data, or a backend is not installed.
     """
-    config = load_config(source)
+    config = load_config(source) if config is None else config
     architecture = family_of(config).architecture(detect_head(source, config))
     changed = vocabulary.new_config(config) if vocabulary else config
     length, budgets = _length(options, source, config), budgets_of(options)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from biosqueeze.data.collate import Features
 from biosqueeze.data.feature_keys import ATTENTION_MASK, ENDS, IGNORED, LABELS, STARTS, TARGETS
-from biosqueeze.model_facts import head_of
+from biosqueeze.model_facts import head_of, output_width
 
 Logits = NDArray[np.float32]
 Batch = Mapping[str, NDArray[Any]]
@@ -222,7 +222,7 @@ class SpanOutput(OutputType):
 
 TOKENS, SINGLE, MULTI, SCORE, SPAN = TokenOutput(), SingleOutput(), MultiOutput(), ScoreOutput(), SpanOutput()
 
-# Of several types with one head, the first is that of a config.json without a problem_type.
+# Of several types with one head, the first is that of a config.json with several outputs and no problem_type.
 OUTPUT_TYPES: Mapping[str, OutputType] = {each.name: each for each in (TOKENS, SINGLE, MULTI, SCORE, SPAN)}
 
 
@@ -232,10 +232,15 @@ def output_type_of_scheme(scheme: str) -> OutputType:
 
 
 def output_type_of_config(config: Mapping[str, Any]) -> OutputType:
-    """Return the output type of the head that a config.json names; tokens for a masked language model or no head."""
-    head = head_of(config)
+    """Return the output type of the head that a config.json names; tokens for a masked language model or no head.
+
+    Without a problem_type a single output is a score, as in transformers; published cross-encoders have none.
+    """
+    head, problem = head_of(config), config.get("problem_type")
+    if problem is None and head == SCORE.head and output_width(config) == 1:
+        return SCORE
     fitting = [each for each in OUTPUT_TYPES.values() if each.head == head]
-    named = (each for each in fitting if each.problem_type == config.get("problem_type"))
+    named = (each for each in fitting if each.problem_type == problem)
     return next(named, fitting[0] if fitting else TOKENS)
 
 

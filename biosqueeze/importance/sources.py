@@ -9,6 +9,7 @@ from biosqueeze.data.records.sample import take_sample
 from biosqueeze.data.text.corpus import corpus_files
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import task_of
+from biosqueeze.finetuning.label_names import NAMELESS
 from biosqueeze.importance import Importance
 from biosqueeze.models.custom_heads.files import is_fine_tuned, output_type_of, predicts_masked, task_head_in
 from biosqueeze.tasks import Formulation, open_task
@@ -116,7 +117,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
 
     Raises:
         UsageError: no data are given, and the checkpoint names none, or they are not here.
-        SqueezeError: there are no such data.
+        SqueezeError: there are no such data, or the labels of the checkpoint's task have no names.
     """
     source = options.calibration or (checkpoint.task.data if checkpoint.task else None)
     if not source:
@@ -133,6 +134,8 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
             f"{flag} needs data, and the data of its fine-tuning, {source}, are not here; give --calibration, a text "
             "file or the directory of its task"
         ) from error
+    if task and not checkpoint.labels and task_head_in(checkpoint) != "question-answering":
+        raise SqueezeError(f"{checkpoint.name} {NAMELESS}")
     return CalibrationRequest(
         source=source,
         task=task,

@@ -93,6 +93,7 @@ class _ShrunkModel:
     notes: dict[str, Any]
     scores: "SavedScores | None" = None
     heads: tuple[tuple[int, ...], ...] | None = None  # see output.StageRecord
+    before: int | None = None  # parameters of the loaded model; None for those by config.json
 
 
 def plan(options: Options) -> Plan:
@@ -160,6 +161,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.cuts.depth import choose_layers_of
     from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
+    from biosqueeze.models.families import family_of
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
@@ -171,8 +173,11 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         raise UsageError(
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
-    is_embedding_alone = keeps_layers and widths.empty and not options.importance and options.embedding is not None
-    guide = Guide() if is_embedding_alone else plan_guide(options, source, config, widths, kept)
+    is_listed = kept is not None and not kept.strip().isdigit()
+    unguided = keeps_layers or family_of(config).shares_layers or (is_listed and options.repair == "none")
+    unguided = unguided or not (options.calibration or options.repair == "least-squares")
+    for_embedding = options.embedding is not None and not options.importance and widths.empty and unguided
+    guide = Guide() if for_embedding else plan_guide(options, source, config, widths, kept)
     shape = described(guide, config, kept, widths, rounding)
     if options.embedding is None:
         return shape
@@ -251,7 +256,7 @@ def _write(
     from biosqueeze.importance.store import save_scores
     from biosqueeze.models.count import count_model, parameters_of
 
-    before, after = parameters_of(source), count_model(shrunk.model)["total"]
+    before, after = shrunk.before or parameters_of(source), count_model(shrunk.model)["total"]
     note(f"parameters: {before:,} -> {after:,} ({after / before:.0%})")
     shrunk.model.save_pretrained(output.path)
     shrunk.tokenizer.save_pretrained(output.path)
@@ -292,7 +297,7 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
         note(step)
     differences = {"differences": shrunk.notes.get("differences", {}) | {"vocabulary": difference}}
     notes = shrunk.notes | dict(change.facts) | differences
-    return _ShrunkModel(model, change.tokenizer_for(shrunk.tokenizer), shrunk.layers, notes)
+    return replace(shrunk, model=model, tokenizer=change.tokenizer_for(shrunk.tokenizer), notes=notes)
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
@@ -332,9 +337,10 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     from biosqueeze.models.loading.load import load_config, load_model
     from biosqueeze.vocabularies.change import plan_vocabulary
 
-    vocabulary = plan_vocabulary(source, options, load_config(source))
-    search = open_search(options, source, vocabulary)
-    loaded = load_model(source, seed=options.seed)
+    loaded, config = load_model(source, seed=options.seed), load_config(source)
+    config.tie_word_embeddings = loaded.model.config.tie_word_embeddings  # see `load_model`
+    vocabulary = plan_vocabulary(source, options, config)
+    search = open_search(options, source, vocabulary, config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     search = search.timed()  # minutes, so after the weights were checked
     calibration = read_calibration(search.guide.request, source, start.model, start.tokenizer)
@@ -348,13 +354,15 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
 
 def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel:
     """Return the model as it was loaded."""
+    from biosqueeze.models.count import count_model
     from biosqueeze.models.loading.load import load_tokenizer
     from biosqueeze.models.verify import check_finite_parameters
 
     check_finite_parameters(loaded.model, source.name)
     if loaded.missing:
         note(f"{source.name} lacks {', '.join(loaded.missing)}: random weights, seed {seed}")
-    return _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None})
+    before = count_model(loaded.model)["total"]
+    return _ShrunkModel(loaded.model, load_tokenizer(source), None, {"layers": None}, before=before)
 
 
 def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _ShrunkModel:

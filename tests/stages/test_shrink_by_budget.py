@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
@@ -69,6 +70,19 @@ def test_vocabulary_and_budget(shell, pico_bert):
     assert facts["vocabulary_after"] < facts["vocabulary_before"]
     assert facts["parameters_after"] <= 15_000
     assert AutoModel.from_pretrained("small").config.vocab_size == facts["vocabulary_after"]
+
+
+def test_a_decoder_that_differs_from_the_embedding_counts(shell, pico_bert, copy_of):
+    source = copy_of(pico_bert)
+    tensors = load_file(source / "model.safetensors")
+    decoder = torch.randn_like(tensors["bert.embeddings.word_embeddings.weight"])
+    save_file(tensors | {"cls.predictions.decoder.weight": decoder}, source / "model.safetensors", {"format": "pt"})
+    result = shell("shrink", source, "--params", "25K", "--json")
+    assert result.code == 0, result.err
+    facts = json.loads(result.out)
+    assert facts["parameters_after"] <= 25_000
+    whole = load_model(open_checkpoint(str(source))).model
+    assert facts["parameters_before"] == sum(parameter.numel() for parameter in whole.parameters())
 
 
 def test_only_layers_of_an_albert_are_cut(shell, pico_albert):

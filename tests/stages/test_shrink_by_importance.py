@@ -363,10 +363,28 @@ def test_unnamed_taggers_read_labels(shell, tmp_path, architectures):
     assert "labelled examples from demo:ner" in planned and "by fisher" in planned
 
 
+def test_labels_without_names_are_to_be_named(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "tagger", "token-classification", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    planned = shell("shrink", source, "--width", "0.5", *NER, "--dry-run")
+    assert planned.code == 1 and "has no names of its labels" in planned.err
+
+
 def test_the_output_type_of_an_unnamed_classifier(tmp_path):
     source = pico.save("roberta", tmp_path / "unnamed", "sequence-classification", labels=("no", "yes"))
     rewrite_config(source, architectures=None)
     assert output_type_of(open_checkpoint(str(source))).name == "single"
+
+
+def test_a_single_output_without_a_problem_type_is_a_score(shell, tmp_path):
+    source = pico.save("bert", tmp_path / "cross-encoder", "sequence-classification", labels=("LABEL_0",))
+    rewrite_config(source, problem_type=None)
+    data, rows = tmp_path / "pairs", list(zip(pico.sentences(20), pico.sentences(20, seed=1), strict=True))
+    data.mkdir()
+    for split, pairs in (("train", rows[:10]), ("dev", rows[10:])):
+        lines = [f"{first}\t{second}\t{number / 2}" for number, (first, second) in enumerate(pairs)]
+        (data / f"{split}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]))
+    result = shell("shrink", source, "--ffn", "32", "--calibration", data, "--out", tmp_path / "out")
+    assert result.code == 0, result.err
 
 
 def test_a_discriminator_predicts_no_masked_tokens(tmp_path):

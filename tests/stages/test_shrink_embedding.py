@@ -65,14 +65,29 @@ def test_a_text_is_read_once_for_all_cuts(shell: Shell, electra: Path, tmp_path:
     assert written["embedding_data"] == written["calibration"] == str(text)
 
 
+@pytest.mark.parametrize(
+    ("family", "cuts"), [("albert", ("--layers", 2)), ("electra", ("--layers", "0,2", "--repair", "none"))]
+)
+def test_a_text_may_serve_the_embedding_alone(family: str, cuts: tuple[str, ...], shell: Shell, tmp_path: Path) -> None:
+    source, text = pico.save(family, tmp_path / family, "token-classification"), tmp_path / "text.txt"
+    text.write_text("\n".join(pico.sentences(20, seed=1)))
+    cut = ("shrink", source, "--embedding", 8, *cuts, "--calibration", text)
+    planned = shell(*cut, "--dry-run")
+    assert planned.code == 0 and f"the tokens of {text} count most" in planned.err, planned.err
+    result = shell(*cut, "--out", tmp_path / "out", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["embedding_data"] == str(text)
+
+
 def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -> None:
     source, data = pico.save("electra", tmp_path / "electra", "token-classification"), tmp_path / "data"
     data.mkdir()
     (data / "train.tsv").write_text("Hepti\tB-Disease\nin\tO\n\nfibneu\tB-Disease\n")
     write_manifest(source, stage="finetune", task={"name": "ner", "data": str(data)})
-    planned = shell("shrink", source, "--embedding", 8, "--dry-run")
-    assert planned.code == 0, planned.err
-    assert f"the tokens of {data} count most" in planned.err
+    for more in ((), ("--layers", 2, "--calibration-tokens", 9)):
+        planned = shell("shrink", source, "--embedding", 8, *more, "--dry-run")
+        assert planned.code == 0, planned.err
+        assert f"the tokens of {data} count most" in planned.err
     source.rename(tmp_path / "moved")
     (data / "train.tsv").unlink()
     planned = shell("shrink", tmp_path / "moved", "--embedding", 8, "--dry-run")

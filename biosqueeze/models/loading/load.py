@@ -27,8 +27,9 @@ from biosqueeze.progress import warn, warn_once
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 # Of a classifier: one row for each label.
 OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
-# How a model gives its outputs, and no part of it: it is run here with named outputs.
-_OUTPUT_FORMAT = {"return_dict", "use_return_dict"}
+# How a model gives its outputs, and no part of it: it is run here with named outputs. With attention maps among them
+# transformers does not save a model whose attention is SDPA.
+_OUTPUT_FORMAT = {"return_dict", "use_return_dict", "output_attentions"}
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()

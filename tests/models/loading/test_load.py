@@ -262,9 +262,10 @@ def test_whole_numbers_are_no_weights(pico_bert, copy_of):
 def test_outputs_are_named_whatever_the_config_says(tmp_path):
     path = pico.save("modernbert", tmp_path / "model")
     expected = hidden(load_model(opened(path)).model)
-    edit_json(path / "config.json", return_dict=False, use_return_dict=False)
+    edit_json(path / "config.json", return_dict=False, use_return_dict=False, output_attentions=True)
     model = load_model(opened(path)).model
     assert model.config.return_dict and torch.equal(hidden(model), expected)
+    model.save_pretrained(tmp_path / "saved")
 
 
 def test_pruned_heads_are_named(pico_bert, copy_of):
