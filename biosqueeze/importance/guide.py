@@ -117,6 +117,20 @@ def plan_guide(
     return Guide(name, request, may_repair, tries)
 
 
+def is_guided(options: ImportanceOptions, config: "PreTrainedConfig", layers: str | None) -> bool:
+    """Return whether an option chooses or repairs layers, so that calibration data serve not smaller embeddings alone.
+
+    Args:
+        options: of a cut that keeps all widths.
+        config: of the model.
+        layers: the value of --layers.
+    """
+    if options.importance or options.repair == "least-squares":
+        return True
+    uses_data = _is_number(layers) or (layers is not None and options.repair != "none")
+    return bool(options.calibration) and uses_data and not family_of(config).shares_layers
+
+
 def embedding_request(options: Any, source: Checkpoint) -> CalibrationRequest | None:
     """Return the data whose tokens count for smaller embeddings, by default those of the fine-tuning, if there are any.
 
@@ -154,7 +168,7 @@ def _check_family(config: "PreTrainedConfig") -> None:
 
 def _check_something_is_cut(options: ImportanceOptions, widths: "Widths", layers: str | None) -> None:
     if widths.empty and layers is None and not options.importance:
-        flag = "--calibration" if options.calibration else "--repair"
+        flag = "--repair least-squares" if options.repair == "least-squares" else "--calibration"
         raise UsageError(
             f"{flag} has no effect where neither layers nor neurons, heads or hidden dimensions are cut; leave it out"
         )

@@ -157,11 +157,10 @@ def _plan_cut(
 
 
 def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
-    from biosqueeze.importance.guide import Guide, embedding_request, plan_guide
+    from biosqueeze.importance.guide import Guide, embedding_request, is_guided, plan_guide
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.cuts.depth import choose_layers_of
     from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
-    from biosqueeze.models.families import family_of
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
@@ -173,11 +172,9 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
         raise UsageError(
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
-    is_listed = kept is not None and not kept.strip().isdigit()
-    unguided = keeps_layers or family_of(config).shares_layers or (is_listed and options.repair == "none")
-    unguided = unguided or not (options.calibration or options.repair == "least-squares")
-    for_embedding = options.embedding is not None and not options.importance and widths.empty and unguided
-    guide = Guide() if for_embedding else plan_guide(options, source, config, widths, kept)
+    embeds_alone = options.embedding is not None and widths.empty
+    guided = not embeds_alone or is_guided(options, config, None if keeps_layers else kept)
+    guide = plan_guide(options, source, config, widths, kept) if guided else Guide()
     shape = described(guide, config, kept, widths, rounding)
     if options.embedding is None:
         return shape

@@ -79,6 +79,21 @@ def test_a_text_may_serve_the_embedding_alone(family: str, cuts: tuple[str, ...]
     assert json.loads(result.out)["embedding_data"] == str(text)
 
 
+@pytest.mark.parametrize(
+    ("family", "cuts", "message"),
+    [
+        ("albert", ("--layers", 2), "all layers of an ALBERT share their weights"),
+        ("electra", (), "--repair least-squares has no effect where neither layers nor neurons"),
+    ],
+)
+def test_a_repair_that_fits_nothing(
+    family: str, cuts: tuple[str, ...], message: str, shell: Shell, tmp_path: Path
+) -> None:
+    source = pico.save(family, tmp_path / family, "token-classification")
+    said = shell("shrink", source, "--embedding", 8, *cuts, "--repair", "least-squares", "--out", tmp_path / "out")
+    assert said.code == 2 and message in said.err, said.err
+
+
 def test_data_of_the_fine_tuning_are_the_default(shell: Shell, tmp_path: Path) -> None:
     source, data = pico.save("electra", tmp_path / "electra", "token-classification"), tmp_path / "data"
     data.mkdir()
