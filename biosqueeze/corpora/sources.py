@@ -24,7 +24,7 @@ from biosqueeze.data.lines import check_packer, data_suffix, is_beside_data, unp
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.corpus import files_below, is_shard, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.tagged_words import check_is_text
+from biosqueeze.data.text.text_check import check_is_text
 from biosqueeze.errors import SqueezeError
 
 JSON_LINES = (".jsonl", ".ndjson")

@@ -13,7 +13,7 @@ from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, i
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.tagged_words import check_is_text
+from biosqueeze.data.text.text_check import check_is_text
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
