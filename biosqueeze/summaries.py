@@ -69,7 +69,7 @@ def scored(metric: str, score: float, teacher: float | None) -> str:
 
 
 def share_of(score: float | None, reference: float | None) -> float | None:
-    """Return a score divided by that of another model; None where one is missing or negative, or the other is 0."""
+    """Return a score divided by that of another model; None where it is negative, or the other not positive."""
     return None if score is None or reference is None or score < 0 or reference <= 0 else score / reference
 
 
