@@ -7,13 +7,14 @@
 MiniLM (6 layers x 384, 12 heads, ffn 1536) is fine-tuned once for each data set, or given with --teachers. Every score
 is a file in OUT/records; runs that have one are skipped, so parts can be added, in any order. The tables have what
 there is. A cut by magnitude without repair reads no data and is made once; the others once for each seed of their
-calibration.
+calibration. Importances that choose the same layers make the same model, which is evaluated and distilled once.
 """
 
 import argparse
+import hashlib
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -141,14 +142,33 @@ class Cell:
             cut = self.shrink(repaired, seed, ("--repair", "least-squares", *self.calibration()))
             self.score(repaired, cut)
             if self.options.distill:
-                student = self.distil(distilled, cut)
-                self.score(distilled, student)
-                shutil.rmtree(student)
+                self.distil_and_score(distilled, cut)
             shutil.rmtree(cut)
 
-    def score(self, name: str, checkpoint: Path) -> None:
+    def score(self, name: str, cut: Path) -> None:
         """Record the test F1 of a cut model, where there is no record of it."""
-        f1_of(self.runs, name, checkpoint, self.data, self.options.backend)
+        self.once(name, f"cut {digest(cut)}", lambda: self.evaluate(name, cut))
+
+    def distil_and_score(self, name: str, cut: Path) -> None:
+        """Record the test F1 of a cut model after its distillation, where there is no record of it."""
+
+        def run() -> dict[str, Any]:
+            student = self.distil(name, cut)
+            result = self.evaluate(name, student)
+            shutil.rmtree(student)
+            return result
+
+        self.once(name, f"distilled {digest(cut)}", run)
+
+    def once(self, name: str, model: str, run: Callable[[], dict[str, Any]]) -> None:
+        """Record a result; where a run of the same model has a record, that result."""
+        if self.runs.record(name) is None:
+            known = next((record for record in self.runs.records() if record.get("model") == model), None)
+            self.runs.save_record(name, known or {**run(), "model": model})
+
+    def evaluate(self, name: str, checkpoint: Path) -> dict[str, Any]:
+        """Return the metrics of a checkpoint on the test split."""
+        return evaluate(self.runs, name, checkpoint, self.data, self.options.backend)
 
     def seeds_alone(self) -> range:
         """Return the seeds of cuts without repair: one where no data are read, none where only the repair chooses."""
@@ -183,11 +203,19 @@ class Cell:
 
 def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str = "torch") -> float:
     """Return the F1 on the test split, in percent; of a run with a record, that of the record."""
-    record = runs.record(name)
-    if record is None:
-        words = ["evaluate", str(checkpoint), "--data", str(data), "--task", "ner", "--backend", backend]
-        record = runs.save_record(name, runs.biosqueeze(name, words))
-    return f1(record)
+    return f1(runs.record(name) or runs.save_record(name, evaluate(runs, name, checkpoint, data, backend)))
+
+
+def evaluate(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str) -> dict[str, Any]:
+    """Return the metrics of a checkpoint on the test split."""
+    return runs.biosqueeze(
+        name, ["evaluate", str(checkpoint), "--data", str(data), "--task", "ner", "--backend", backend]
+    )
+
+
+def digest(checkpoint: Path) -> str:
+    """Return the SHA-256 of the weights of a checkpoint."""
+    return hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
 
 
 def f1(record: dict[str, Any]) -> float:

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ class StageRuns:
         """Read the result of an earlier run."""
         path = self.out / "records" / f"{name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the results of earlier runs."""
+        for path in sorted((self.out / "records").glob("*.json")):
+            yield json.loads(path.read_text(encoding="utf-8"))
 
     def save_record(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
         """Write a result atomically."""
