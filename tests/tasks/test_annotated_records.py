@@ -58,6 +58,22 @@ def test_tasks_that_nobody_annotated(tmp_path: Path) -> None:
         read("ner", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ({"result": 5}, "result of an annotation is '5', a list was expected"),
+        (
+            {"result": [{"type": "relation", "from_id": "a", "to_id": "b", "labels": 3}]},
+            "labels of an annotation is",
+        ),
+    ],
+)
+def test_annotations_that_hold_no_list(annotation: dict[str, Any], said: str, tmp_path: Path) -> None:
+    lay_out(tmp_path, both(".jsonl", [task(annotation)]))
+    with pytest.raises(SqueezeError, match=said):
+        read("ner", tmp_path)
+
+
 def test_short_records_of_label_studio(tmp_path: Path) -> None:
     records = [{"id": 1, "text": "TP53 of mice", "label": [GENE["value"]], "annotation_id": 3}]
     lay_out(tmp_path, both(".jsonl", [*records, {"id": 2, "text": "Mice are fed.", "annotation_id": 4}]))

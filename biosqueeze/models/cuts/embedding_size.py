@@ -47,10 +47,9 @@ def embedding_config(config: PreTrainedConfig, size: int | None) -> PreTrainedCo
         return config
     family, former = family_of(config), getattr(config, "embedding_size", None)
     if not family.embedding_projection or former is None:
-        raise UsageError(
-            f"--embedding cuts an ELECTRA or ALBERT; the embeddings of a {family.name} have the hidden size, which "
-            "--hidden cuts"
-        )
+        of_hidden_size = former in (None, config.hidden_size)
+        what = "have the hidden size, which --hidden cuts" if of_hidden_size else "keep their size"
+        raise UsageError(f"--embedding cuts an ELECTRA or ALBERT; the embeddings of a {family.name} {what}")
     if not 1 <= size < former:
         raise UsageError(f"--embedding {size} cannot be cut from {former} dimensions; give 1 to {former - 1}")
     if size == config.hidden_size and family.projects_unequal_alone:

@@ -27,9 +27,9 @@ from biosqueeze.progress import warn, warn_once
 _OTHER_HEADS = ("cls.seq_relationship.", "sop_classifier.", "mask_predictions.", "lm_predictions.")
 # Of a classifier: one row for each label.
 OUTPUT_LAYER = {f"classifier.{name}" for name in ("weight", "bias", "out_proj.weight", "out_proj.bias")}
-# How a model gives its outputs, and no part of it: it is run here with named outputs. With attention maps among them
-# transformers does not save a model whose attention is SDPA.
-_OUTPUT_FORMAT = {"return_dict", "use_return_dict", "output_attentions"}
+# No part of a model. The first two name its outputs, which are named here anyway; with attention maps among the outputs
+# transformers does not save a model whose attention is SDPA; what the last one quantizes on loading is float here.
+_NO_PART = {"return_dict", "use_return_dict", "output_attentions", "quantization_config"}
 
 _logging: Any = transformers.utils.logging
 _logging.disable_progress_bar()
@@ -52,7 +52,7 @@ def load_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     Raises:
         SqueezeError: the family is unknown or not supported, or transformers rejects a value.
     """
-    raw = {key: value for key, value in config_with_family(checkpoint).items() if key not in _OUTPUT_FORMAT}
+    raw = {key: value for key, value in config_with_family(checkpoint).items() if key not in _NO_PART}
     try:
         config: PreTrainedConfig = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
     except Exception as error:  # transformers' checks, or whatever its code meets in a wrong value

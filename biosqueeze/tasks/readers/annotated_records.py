@@ -67,26 +67,36 @@ def _finished(task: DataRecord) -> list[Mapping[str, Any]]:
 
 
 def _of_task(task: DataRecord, annotation: Mapping[str, Any]) -> dict[str, Any]:
-    data, results = task.values["data"], annotation.get("result")
+    data = task.values["data"]
     texts = [data["text"]] if "text" in data else [value for value in data.values() if isinstance(value, str)]
     if len(texts) != 1:
         raise SqueezeError(f"{task.where}: data of a task needs a text, and has {', '.join(data)}; call it text")
-    results = [each for each in results or () if isinstance(each, Mapping)]
+    results = [each for each in _listed(annotation, "result", task.where) if isinstance(each, Mapping)]
     spans = [
         {**value, "id": each.get("id", "")}
         for each in results
         if isinstance(value := each.get("value"), Mapping) and "labels" in value
     ]
-    relations = [relation for each in results if each.get("type") == "relation" for relation in _relations(each)]
+    linked = [each for each in results if each.get("type") == "relation"]
+    relations = [relation for each in linked for relation in _relations(each, task.where)]
     name = str(task.values.get("id", task.where))
     return {"id": name, "text": texts[0], "entities": spans, "relations": relations}
 
 
-def _relations(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _relations(result: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """Return a relation of Label Studio, which may point to the left, for each of its labels, if it has any."""
     ends = (result.get("from_id"), result.get("to_id"))
     first, second = reversed(ends) if result.get("direction") == "left" else ends
-    return [{"type": label, "from_id": first, "to_id": second} for label in result.get("labels") or ["relation"]]
+    labels = _listed(result, "labels", where) or ["relation"]
+    return [{"type": label, "from_id": first, "to_id": second} for label in labels]
+
+
+def _listed(values: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """Return a list of an annotation of Label Studio; an empty one if it is missing or null."""
+    listed = values.get(key) or []
+    if not isinstance(listed, list):
+        raise SqueezeError(f"{where}: {key} of an annotation is {str(listed)[:40]!r}, a list was expected")
+    return listed
 
 
 def _is_bigbio(record: DataRecord) -> bool:

@@ -268,6 +268,14 @@ def test_outputs_are_named_whatever_the_config_says(tmp_path):
     model.save_pretrained(tmp_path / "saved")
 
 
+def test_float_weights_are_not_quantized_on_loading(pico_bert, copy_of, tmp_path):
+    path = copy_of(pico_bert)
+    edit_json(path / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    load_model(opened(path)).model.save_pretrained(tmp_path / "saved")
+    assert "quantization_config" not in json.loads((tmp_path / "saved/config.json").read_text())
+    AutoModel.from_pretrained(tmp_path / "saved")
+
+
 def test_pruned_heads_are_named(pico_bert, copy_of):
     path = copy_of(pico_bert)
     tensors = load_file(path / "model.safetensors")
