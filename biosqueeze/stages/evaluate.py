@@ -172,7 +172,7 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any], teacher: float
     score = result["metrics"].get(metric)
     size = megabytes(files_of(checkpoint, result["backend"]))
     is_next_quantized = result["backend"].startswith("torch") and "onnxruntime:int8" not in available_specs(checkpoint)
-    following = ("quantize" if is_next_quantized else "bench", str(checkpoint.path))
+    following: tuple[str, ...] = ("quantize" if is_next_quantized else "bench", str(checkpoint.path))
     if checkpoint.custom_head not in (None, *BESIDE_ENCODER):  # which neither of the two supports
         following = ("predict", str(checkpoint.path), "RECORDS.jsonl")
     return Summary(
