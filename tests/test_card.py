@@ -184,6 +184,18 @@ def test_the_onnx_example_needs_neither_torch_nor_transformers(
     assert "Disease" in done.stdout
 
 
+@pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
+def test_the_onnx_example_runs_without_names_of_labels(
+    head: str, exported: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported("bert", head), tmp_path / "model"))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({name: config[name] for name in config if name != "id2label"}))
+    (path / "model.safetensors").unlink()
+    (code,) = code_of(card_of(path, head=head))
+    assert printed_by(code, tmp_path)
+
+
 @pytest.mark.parametrize("task", ["nli", "similarity"])
 def test_examples_of_a_pair_task_have_two_texts(
     task: str, exported: Callable[[str, str], Path], tmp_path: Path
@@ -263,6 +275,11 @@ def test_a_card_shows_the_speed_of_its_own_checkpoint(tmp_path: Path) -> None:
     bench.write_text(json.dumps({"checkpoint": "b/student", "rows": rows}))
     text = card_of(tmp_path / "b" / "student")
     assert "| b | 1 | 8 |" in text and "| a | 1 | 8 |" not in text
+    assert "threads." in text
+    bench.write_text(
+        json.dumps({"rows": rows, "checkpoint": "b/student", "machine": {"threads": 2, "device": "cuda:0"}})
+    )
+    assert "with 2 threads, PyTorch on cuda:0." in card_of(tmp_path / "b" / "student")
     bench.write_text(json.dumps({"rows": rows[1:]}))  # of an earlier release
     assert "| b | 1 | 8 |" in card_of(tmp_path / "b" / "student")
 

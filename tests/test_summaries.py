@@ -106,6 +106,18 @@ def test_every_stage_of_a_chain_says_what_comes_next(pico_bert, shell):
     assert "next:" not in shell("evaluate out --quiet").err
 
 
+@pytest.mark.parametrize(("head", "command"), [("bilstm", "predict"), ("crf", "quantize"), (None, "quantize")])
+def test_the_command_after_a_score_takes_the_head(head, command, pico_ner, monkeypatch):
+    from biosqueeze.stages import evaluate
+
+    checkpoint = Checkpoint(pico_ner, str(pico_ner))
+    monkeypatch.setitem(vars(checkpoint), "custom_head", head)
+    evaluation = SimpleNamespace(checkpoint=checkpoint, metric="f1", inference=SimpleNamespace(device="cpu"))
+    monkeypatch.setattr("biosqueeze.backends.files_of", lambda *_: ())
+    summary = evaluate._summary(evaluation, {"backend": "torch", "metrics": {"f1": 0.6}}, None)
+    assert summary.next_words[0] == command
+
+
 def test_score_of_evaluate_is_beside_the_teachers(pico_ner, tmp_path, monkeypatch):
     from biosqueeze.reporting.report_data import Evaluation
     from biosqueeze.stages import evaluate

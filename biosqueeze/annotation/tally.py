@@ -74,7 +74,8 @@ class Tally:
     @property
     def speed(self) -> str:
         """Records per second, as text."""
-        return f"{(self.records - self.before) / max(time.monotonic() - self._started, 1e-9):,.0f} records/s"
+        rate = (self.records - self.before) / max(time.monotonic() - self._started, 1e-9)
+        return f"{rate:,.0f} records/s" if rate >= 10 else f"{rate:.2g} records/s"
 
     def conclude(self, source: str) -> None:
         """Print the sums of the warnings and the number of records.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from biosqueeze.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Result(Mapping[str, Any]):
@@ -42,7 +44,19 @@ class Result(Mapping[str, Any]):
 
     @property
     def predictions(self) -> Iterator[dict[str, Any]]:
-        """The predictions of `predict` without `out`, one dict for each record, computed as they are read."""
+        """The predictions of `predict` without `out`, one dict for each record, computed as they are read.
+
+        Raises:
+            UsageError: they are no JSON.
+        """
         for chunk in self.lines or ():
             # str.splitlines would also split at line ends of Unicode, which a text may have.
-            yield from map(json.loads, filter(None, chunk.split("\n")))
+            yield from map(_prediction, filter(None, chunk.split("\n")))
+
+
+def _prediction(line: str) -> dict[str, Any]:
+    try:
+        prediction: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise UsageError("predictions need --format jsonl; those in PubTator are read from `lines`") from error
+    return prediction

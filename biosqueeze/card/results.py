@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.card.markdown import html_block, table
+from biosqueeze.card.markdown import escaped, html_block, table
 from biosqueeze.card.metadata import data_shown, main_scores
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
@@ -48,7 +48,9 @@ def _speed(directory: Path) -> list[str]:
     columns = ("backend", "batch", "tokens", "ms (median)", "sequences/s", "MB")
     machine = result.get("machine")
     place = machine if isinstance(machine, Mapping) else {}
-    caption = f"Measured by `biosqueeze bench` with {place.get('threads', '?')} threads."
+    device = str(place.get("device", "cpu"))
+    torch_device = "" if device == "cpu" else f", PyTorch on {escaped(device)}"
+    caption = f"Measured by `biosqueeze bench` with {place.get('threads', '?')} threads{torch_device}."
     return [caption, table(columns, shown)] if shown else []
 
 

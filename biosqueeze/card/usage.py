@@ -73,11 +73,11 @@ output = session.run(None, inputs)[0]
 {result}"""
 _ONNX_RESULTS = {
     "token-classification": """\
-labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
-print([(token, labels[str(best)]) for token, best in zip(encoding.tokens, output[0].argmax(-1))])""",
+labels = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label", {})
+print([(token, labels.get(str(best), best)) for token, best in zip(encoding.tokens, output[0].argmax(-1))])""",
     "sequence-classification": """\
-labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
-print({labels[str(index)]: float(value) for index, value in enumerate(output[0])})""",
+labels = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label", {})
+print({labels.get(str(index), index): float(value) for index, value in enumerate(output[0])})""",
 }
 # What `predict` reads for tasks on more than one text.
 _RECORDS = {

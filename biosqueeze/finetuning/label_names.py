@@ -54,8 +54,9 @@ def suggested_tags(labels: Sequence[str]) -> tuple[str, ...]:
     names = [label for label in labels if label != outside and not _NO_LABEL.fullmatch(label)]
     if any(map(_UNKNOWN.fullmatch, names)):
         return ()
-    is_lower = all(_LETTER_FIRST.fullmatch(name.capitalize()) for name in names)
-    tags = {name: _tag(name.capitalize() if is_lower and name[0].islower() else name) for name in names}
+    upper = {name: name[:1].upper() + name[1:] for name in names}
+    is_lower = all(map(_LETTER_FIRST.fullmatch, upper.values()))
+    tags = {name: _tag(upper[name] if is_lower else name) for name in names}
     if tag_fault([*tags.values(), *([OUTSIDE] if outside else [])]) or len(set(tags.values())) < len(tags):
         return ()
     return tuple(OUTSIDE if label == outside else tags.get(label, REMOVED) for label in labels)

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.system.cores import usable_cores
+from biosqueeze.system.module_path import safe_path
 from biosqueeze.training.resuming.interrupt import TERMINATION, handled
 
 COMMAND = (sys.executable, "-m", "biosqueeze.cli.child")
@@ -69,7 +70,7 @@ class RunProcesses:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**environment, **slot},
+                env={**environment, **safe_path(), **slot},
                 start_new_session=True,
             )
             self.running.add(process)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from biosqueeze.errors import SqueezeError
+from biosqueeze.system.module_path import safe_path
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _EXIT_TIMEOUT_SECONDS = 5.0
@@ -78,7 +79,7 @@ class MeasuringProcess:
 
 
 def _start(label: str, threads: int) -> MeasuringProcess:
-    environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads)), "TOKENIZERS_PARALLELISM": "false"}
+    settings = {**dict.fromkeys(_THREAD_VARIABLES, str(threads)), "TOKENIZERS_PARALLELISM": "false"}
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - an unread pipe would fill up and block the process
     process = subprocess.Popen(
         [sys.executable, "-m", "biosqueeze.measuring.worker"],
@@ -86,7 +87,7 @@ def _start(label: str, threads: int) -> MeasuringProcess:
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        env=environment,
+        env={**os.environ, **settings, **safe_path()},
         # Ctrl-C in the terminal reaches the parent alone, which ends the processes.
         start_new_session=True,
     )

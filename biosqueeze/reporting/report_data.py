@@ -143,10 +143,15 @@ def relatives(checkpoint: Checkpoint) -> list[Checkpoint]:
 
 
 def teacher_evaluations(checkpoint: Checkpoint) -> list[Evaluation]:
-    """Return the evaluations of the last distillation's teacher, if it is still there, unchanged."""
+    """Return the evaluations of the last distillation's teacher, if it is still there, unchanged; none of damaged ones.
+
+    What is damaged is of another checkpoint than the one at hand.
+    """
     teachers = [parent for entry in checkpoint.history for role, parent in entry.parents.items() if role == "teacher"]
     teacher = _find(teachers[-1], checkpoint.path.resolve().parent) if teachers else None
-    return list(_evaluations(teacher, teacher.name, own=False)) if teacher else []
+    with contextlib.suppress(SqueezeError):
+        return list(_evaluations(teacher, teacher.name, own=False)) if teacher else []
+    return []
 
 
 def _find(parent: ParentRef, folder: Path) -> Checkpoint | None:

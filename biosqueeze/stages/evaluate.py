@@ -9,6 +9,7 @@ from biosqueeze.card.metadata import data_shown
 from biosqueeze.checkpoint import write_result
 from biosqueeze.errors import UsageError
 from biosqueeze.files import megabytes
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER
 from biosqueeze.options import (
     CheckpointArgument,
     InferenceOptions,
@@ -171,11 +172,14 @@ def _summary(evaluation: "Evaluation", result: Mapping[str, Any], teacher: float
     score = result["metrics"].get(metric)
     size = megabytes(files_of(checkpoint, result["backend"]))
     is_next_quantized = result["backend"].startswith("torch") and "onnxruntime:int8" not in available_specs(checkpoint)
+    following: tuple[str, ...] = ("quantize" if is_next_quantized else "bench", str(checkpoint.path))
+    if checkpoint.custom_head not in (None, *BESIDE_ENCODER):  # which neither of the two supports
+        following = ("predict", str(checkpoint.path), "RECORDS.jsonl")
     return Summary(
         result=scored(metric, score, teacher) if teacher and score is not None else "",
         machine=f"{result['backend']} on {evaluation.inference.device}",
         size=f"{size:.1f} MB",
-        next_words=("quantize" if is_next_quantized else "bench", str(checkpoint.path)),
+        next_words=following,
     )
 
 

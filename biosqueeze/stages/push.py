@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from biosqueeze import card
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.checkpoint_files import readable_files
+from biosqueeze.checkpoint_files import is_of_training, readable_files
 from biosqueeze.errors import SqueezeError, UsageError, first_line
 from biosqueeze.files.parsing import read_text
 from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
@@ -99,9 +99,8 @@ def _files(checkpoint: Checkpoint) -> list[Path]:
 
 
 def _is_unpublished(path: Path) -> bool:
-    return path.parts[0] in _UNPUBLISHED_NAMES or any(
-        part.startswith(".") or part.endswith(_UNPUBLISHED_ENDS) for part in path.parts
-    )
+    is_left = path.parts[0] in _UNPUBLISHED_NAMES or is_of_training(path.name)
+    return is_left or any(part.startswith(".") or part.endswith(_UNPUBLISHED_ENDS) for part in path.parts)
 
 
 def _content(path: Path, checkpoint: Checkpoint, repo: str) -> str | bytes:

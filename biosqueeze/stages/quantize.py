@@ -186,6 +186,7 @@ def run(options: Options) -> Outcome:
     with open_output(_out(options, source), inputs_of(options, source), force=options.force) as output:
         text = _text(options, quantizer)
         calibration, compared = text_batches(text, source)
+        _check_comparable(source, compared)
         if quantizer.NEEDS_CALIBRATION:
             _warn_of_few(calibration, text)
         copy = copy_stock(source, output.path)
@@ -242,11 +243,27 @@ def _text(options: Options, quantizer: "Quantizer") -> CalibrationText:
     )
 
 
+def _check_comparable(source: Checkpoint, compared: "Sequence[TokenBatch]") -> None:
+    """Check that there are several texts, if scores are compared.
+
+    Raises:
+        SqueezeError: there is one.
+    """
+    from biosqueeze.data.output_types import SCORE, output_type_of_config
+
+    if output_type_of_config(source.config) == SCORE and sum(len(batch["input_ids"]) for batch in compared) == 1:
+        raise SqueezeError(
+            f"the scores of {source.name} are compared by their correlation, and --calibration has one line; give a "
+            "text with more lines"
+        )
+
+
 def _warn_of_few(calibration: "Sequence[TokenBatch]", text: CalibrationText) -> None:
     """Warn if the text has fewer lines than --calibration-samples."""
     lines = sum(len(batch["input_ids"]) for batch in calibration)
     if lines < text.lines:
-        warn(f"{text.source or DEMO} has {lines:,} lines to calibrate on, --calibration-samples is {text.lines:,}")
+        counted = f"{lines:,} line{'s' * (lines > 1)}"
+        warn(f"{text.source or DEMO} has {counted} to calibrate on, --calibration-samples is {text.lines:,}")
 
 
 def _job(options: Options, copy: Checkpoint, calibration: "Sequence[TokenBatch]") -> QuantizationJob:

@@ -49,6 +49,15 @@ def test_counts_are_added_up_over_chunks(capsys):
     assert "8 records, 1 of them bad (the first: x)" in err
 
 
+@pytest.mark.parametrize(
+    ("records", "seconds", "speed"), [(5000, 4, "1,250"), (10, 1, "10"), (5, 2, "2.5"), (1, 15, "0.067"), (0, 1, "0")]
+)
+def test_slow_records_are_not_rounded_to_none(records, seconds, speed, monkeypatch):
+    tally = Tally(records=records, _started=0.0)
+    monkeypatch.setattr("biosqueeze.annotation.tally.time", SimpleNamespace(monotonic=lambda: seconds))
+    assert tally.speed == f"{speed} records/s"
+
+
 def test_sums_are_of_the_run_that_continues(capsys):
     tally = Tally(records=4, before=4)
     tally.add(Chunk([5, 6]), [cut(1, 2)])

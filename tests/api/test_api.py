@@ -108,6 +108,12 @@ def test_line_ends_of_unicode_in_predictions(pico_ner: Path) -> None:
     assert [prediction["record"]["text"] for prediction in result.predictions] == [text]
 
 
+def test_predictions_in_pubtator_are_read_from_lines(pico_ner: Path) -> None:
+    Path("records.jsonl").write_text('{"id": "a", "text": "sepsis"}\n')
+    with pytest.raises(UsageError, match="read from `lines`"):
+        list(biosqueeze.predict(pico_ner, "records.jsonl", format="pubtator", quiet=True).predictions)
+
+
 def test_a_dict_is_converted(pico_ner: Path) -> None:
     Path("records.jsonl").write_text('{"pmid": "7", "abstract": "sepsis"}\n')
     result = biosqueeze.predict(pico_ner, "records.jsonl", column={"id": "pmid", "text": "abstract"}, quiet=True)

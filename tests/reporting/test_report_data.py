@@ -9,7 +9,8 @@ import pytest
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.reporting.measurements import bench_table, evaluation_table
-from biosqueeze.reporting.report_data import Evaluation, gather
+from biosqueeze.reporting.report_data import Evaluation, gather, teacher_evaluations
+from tests.manifests import history_entry, write_manifest
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,16 @@ def test_the_device_of_a_bench_is_named(pico_bert, copy_of, machine, ending) -> 
     table = bench_table(gather(open_checkpoint(str(path))).bench)
     assert table is not None
     assert table.machine.startswith("A Processor, ") and table.machine.endswith(ending)
+
+
+def test_damaged_results_of_a_teacher_are_no_error(pico_bert, copy_of, tmp_path) -> None:
+    path, teacher = copy_of(pico_bert), tmp_path / "teacher"
+    (teacher / "results").mkdir(parents=True)
+    write_manifest(teacher)
+    known = {"name": str(teacher), "sha256": "1" * 64}
+    write_manifest(path, history=[history_entry(parents={"parent": known, "teacher": known})])
+    result = teacher / "results" / "evaluate-torch.json"
+    result.write_text('{"metrics": {"f1": 0.5}}')
+    assert [each.score for each in teacher_evaluations(open_checkpoint(str(path)))] == [0.5]
+    result.write_text("{")
+    assert teacher_evaluations(open_checkpoint(str(path))) == []

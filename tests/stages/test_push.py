@@ -32,7 +32,7 @@ def checkpoint(pico_ner: Path, copy_of: Callable[[Path], Path]) -> Path:
     for name in ("results", "runs", "state-5", "old.partial"):
         (path / name).mkdir()
         (path / name / "x.json").write_text("{}")
-    for name in ("metrics.jsonl", "report.html", "train.log", ".hidden", ".lock"):
+    for name in ("metrics.jsonl", "report.html", "train.log", ".hidden", ".lock", "optimizer.pt", "rng_state_0.pth"):
         (path / name).write_text("x")
     return path
 

@@ -225,6 +225,15 @@ def test_only_static_methods_warn_of_the_sample(exported, shell, fake, tmp_path)
     assert (static.code, "only a sample" in static.err) == (1, True), static.err
 
 
+def test_scores_of_one_line_are_not_compared(exported, shell, copy_of, tmp_path) -> None:
+    path = copy_of(exported("bert", "sequence-classification"))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "problem_type": "regression"}))
+    (tmp_path / "one.txt").write_text("one line.\n")
+    result = shell("quantize", path, "--calibration", tmp_path / "one.txt", "--out", "int8")
+    assert (result.code, "--calibration has one line" in result.err) == (1, True), result.err
+
+
 @pytest.mark.parametrize(("samples", "warned"), [(200, False), (201, True)])
 def test_a_text_with_fewer_lines_is_told(samples, warned, exported, shell, corpus, fake, tmp_path) -> None:
     def fails(_job):

@@ -181,6 +181,7 @@ def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
         (("B_Disease", "I Disease", "O"), ("B-Disease", "I-Disease", "O")),
         (("O", "Disease-B", "Disease-I"), ("O", "B-Disease", "I-Disease")),
         (("o", "b-disease", "i-disease"), ("O", "B-disease", "I-disease")),
+        (("o", "b-DNA", "i-DNA"), ("O", "B-DNA", "I-DNA")),
         (("No Disease", "Disease", "Disease Continuation"), ()),
         (("B", "I"), ()),
         (("0", "1", "2"), ()),
