@@ -228,4 +228,5 @@ def test_a_tilde_is_the_home_directory(pico_bert: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(("layers", "text"), [([1], "1,"), ([0, 2], "0,2"), (1, "1"), (["top"], "top")])
 def test_a_list_of_one_layer_is_that_layer(layers: object, text: str) -> None:
-    assert options_of(registry.load("stages", "shrink"), {"checkpoint": "model", "layers": layers}).layers == text  # type: ignore[attr-defined]
+    options = options_of(registry.load("stages", "shrink"), {"checkpoint": "model", "layers": layers})
+    assert vars(options)["layers"] == text
