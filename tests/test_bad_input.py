@@ -158,6 +158,18 @@ def test_an_output_below_a_file(command: str, pico_ner: Path, ask: Callable[...,
     ask(command, pico_ner, "--out", "text.txt/out", says="a file where a directory was expected")
 
 
+def test_a_removed_current_directory_is_explained(
+    pico_ner: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(pico_ner, tmp_path / "model")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    said = shell("inspect", "../model")
+    assert (said.code, said.out) == (1, "")
+    assert "the current directory was removed" in said.err
+
+
 @pytest.mark.parametrize("command", OPENING)
 def test_nothing_on_standard_input(command: str, ask: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: PTH123, SIM115

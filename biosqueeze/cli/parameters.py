@@ -18,6 +18,7 @@ from biosqueeze.options import (
     Choices,
     Data,
     Hidden,
+    OnDisk,
     OptionField,
     Short,
     StageOptions,
@@ -161,7 +162,7 @@ def arguments_of(options: type[StageOptions]) -> list[tuple[str, str]]:
 
 
 def read_options(stage: ModuleType, context: click.Context) -> StageOptions:
-    """Build the stage's `Options` from a Click context; `-` is replaced by the path on standard input.
+    """Build the stage's `Options` from a Click context; `-` as a path is replaced by that on standard input.
 
     Raises:
         UsageError: an option breaks a rule, or there is no single path on standard input.
@@ -174,7 +175,8 @@ def read_options(stage: ModuleType, context: click.Context) -> StageOptions:
         name: _SOURCES.get(context.get_parameter_source(name) or ParameterSource.DEFAULT, "default") for name in names
     }
     data = {field.name: field for field in option_fields(stage.Options) if field.marker(Data)}
+    places = {field.name for field in option_fields(stage.Options) if field.marker(OnDisk)} - data.keys()
     on_stdin = any(values[name] == STDIN for name, field in data.items() if field.marker(Argument))
-    paths = read_dashes({k: v for k, v in values.items() if k not in data}, data_on_stdin=on_stdin)
+    paths = read_dashes({k: v for k, v in values.items() if k in places}, data_on_stdin=on_stdin)
     options: StageOptions = stage.Options(**{**values, **paths}, sources=dict(sorted(sources.items())))
     return options

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from biosqueeze.errors import UsageError
-from biosqueeze.options import OptionField
+from biosqueeze.options import OptionField, Syntax
 from biosqueeze.registry import closest
 
 GridPoint = Mapping[str, Any]  # option values by field name
@@ -28,11 +28,12 @@ def parse_grid(axes: Sequence[str], fields: Mapping[str, OptionField]) -> list[G
             values could not be compared.
     """
     values_by_name: dict[str, list[Any]] = {}
+    lists = [name for name, option in fields.items() if _is_list(option)]
     for text in axes:
         name, equals, values = text.partition("=")
         if not equals or not all(values.split(",")):
             raise UsageError(f"--grid {text!r} is not of the form NAME=VALUE,VALUE, like lr=1e-5,3e-5")
-        option = find_option(name, fields, "--grid", refused=(*_INCOMPARABLE, *_OF_THE_MACHINE))
+        option = find_option(name, fields, "--grid", refused=(*_INCOMPARABLE, *_OF_THE_MACHINE, *lists))
         _check_axis(option)
         if option.name in values_by_name:
             raise UsageError(f"--grid: {option.name} is given twice; give all its values in one: {name}=A,B,C")
@@ -51,6 +52,13 @@ def _check_axis(option: OptionField) -> None:
         raise UsageError(
             f"--grid: {shown} says how a training runs, and not what it learns; give --{shown}, for all runs"
         )
+    if _is_list(option):
+        raise UsageError(f"--grid: a value of {shown} has commas, as between those of --grid; fine-tune once for each")
+
+
+def _is_list(option: OptionField) -> bool:
+    syntax = option.marker(Syntax)
+    return syntax is not None and syntax.is_list
 
 
 def _parse_axis(name: str, texts: Sequence[str], option: OptionField) -> list[Any]:

@@ -38,7 +38,7 @@ def positive_numbers(text: str) -> tuple[float, ...]:
 
 
 def joined(name: str, items: Iterable[Any]) -> str:
-    """Return the items of a list as one text with commas.
+    """Return the items of a list as one text with commas; a single layer as `1,`, because `1` is a number of layers.
 
     Args:
         name: of the option, for the error.
@@ -51,7 +51,8 @@ def joined(name: str, items: Iterable[Any]) -> str:
     wrong = next((text for text in texts if "," in text), None)
     if wrong is not None:
         raise UsageError(f"{name}: {wrong!r} has a comma, which separates the items")
-    return ",".join(texts)
+    is_layer = name.split()[-1] == "layers" and len(texts) == 1 and texts[0].isdecimal()
+    return ",".join(texts) + ("," if is_layer else "")
 
 
 def named_number(text: str) -> tuple[str, float]:

@@ -1,6 +1,7 @@
 """Errors of the operating system that the user can put right, such as a full disk, and the advice for each."""
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,13 +20,25 @@ _ADVICE = {
     errno.ENOTDIR: "there is a file where a directory was expected; check the path",
     errno.EISDIR: "there is a directory where a file was expected; check the path",
     errno.ENAMETOOLONG: "give a shorter name",
+    errno.EIO: "the disk, or the network to it, has failed; check it, and repeat the command",
+    errno.ESTALE: "the disk, or the network to it, has failed; check it, and repeat the command",
     errno.EMFILE: "allow more open files (`ulimit -n`)",
 }
 
 
 def advice_for(error: BaseException) -> str | None:
     """Return what the user can do about an error of the operating system; None where it may be a bug."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_current_directory_gone():
+        return "the current directory was removed; change to another one with cd"
     return _ADVICE.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
+def _is_current_directory_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd is the same
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def is_disk_full(error: BaseException, directory: Path | None = None) -> bool:

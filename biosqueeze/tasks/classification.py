@@ -277,9 +277,15 @@ def _warn_of_tagged_words(source: str, examples: _rows.Splits) -> None:
     """Warn of column files for entity recognition, whose rows are words with tags."""
     rows = [example for items in examples.values() for example in items]
     tags = [str(example.gold) for example in rows]
-    mostly_tags = OUTSIDE in tags and sum(map(is_tag, tags)) > _MOST * len(tags)
-    if mostly_tags and not any(" " in example.texts[0] for example in rows):
+    if any(" " in example.texts[0] for example in rows):
+        return
+    if OUTSIDE in tags and sum(map(is_tag, tags)) > _MOST * len(tags):
         warn(f"{source}: every text is a single word, and the labels are tags (O, B-TYPE, ...): give --task ner")
+    elif 2 * sum(tag.upper() == OUTSIDE for tag in tags) > len(tags):
+        warn(
+            f"{source}: every text is a single word, and most labels are O: for entities, write the tags as O, B-TYPE "
+            "and I-TYPE, and give --task ner"
+        )
 
 
 def _warn_of_commas(source: str, examples: _rows.Splits) -> None:

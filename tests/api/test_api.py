@@ -230,3 +230,9 @@ def test_a_tilde_is_the_home_directory(pico_bert: Path, tmp_path: Path, monkeypa
     assert Path(result.path) == tmp_path / "home" / "small"
     assert (tmp_path / "home" / "small" / "config.json").is_file()
     assert Path(biosqueeze.shrink(str(pico_bert), layers="2", out="", quiet=True).path).name.endswith("-l2")
+
+
+@pytest.mark.parametrize(("layers", "text"), [([1], "1,"), ([0, 2], "0,2"), (1, "1"), (["top"], "top")])
+def test_a_list_of_one_layer_is_that_layer(layers: object, text: str) -> None:
+    options = options_of(registry.load("stages", "shrink"), {"checkpoint": "model", "layers": layers})
+    assert vars(options)["layers"] == text

@@ -169,6 +169,8 @@ def test_failed_writes_are_explained(error: OSError, says: str) -> None:
 def test_advice_is_for_errors_of_the_system_only() -> None:
     assert "ulimit" in str(os_errors.advice_for(OSError(errno.EMFILE, "Too many open files")))
     assert "directory where a file" in str(os_errors.advice_for(OSError(errno.EISDIR, "Is a directory")))
+    assert "has failed" in str(os_errors.advice_for(OSError(errno.EIO, "Input/output error")))
+    assert os_errors.advice_for(FileNotFoundError(errno.ENOENT, "No such file or directory")) is None
     assert os_errors.advice_for(OSError("no number")) is None
     assert os_errors.advice_for(ValueError("a bug")) is None
 

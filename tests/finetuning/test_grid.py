@@ -39,6 +39,7 @@ def test_a_grid_is_every_combination() -> None:
         (["lr=3e-5,1e-5,0.00003"], "lr=0.00003 is the same as lr=3e-5"),
         (["metric=f1,recall"], "runs with another metric cannot be compared by their dev scores"),
         (["merge-types=true,false"], "runs with another merge-types cannot be compared"),
+        (["betas=0.9,0.98"], "a value of betas has commas"),
         (["data=a,b"], "runs with another data cannot be compared"),
         (["device=cpu,cuda"], "device says how a training runs, and not what it learns; give --device, for all runs"),
         (["save-every=1,2"], "save-every says how a training runs"),

@@ -21,7 +21,6 @@ SHARED = {"checkpoint": "teacher", "data": "d", "task": "ner"}
     [
         (["lr=1e-4,-1"], "--grid lr=-1: --lr must be at least 0, not -1"),
         (["lr=1e-4", "batch=8,0"], "--grid lr=0.0001 --grid batch-size=0: --batch-size must be at least 1, not 0"),
-        (["betas=0.9;0.98"], "--grid betas=0.9;0.98: --betas '0.9;0.98' is not of the form BETA1,BETA2"),
         (["tagger=linear,crf", "label-all-pieces=true"], "--label-all-pieces is only for --tagger linear or bilstm"),
         (["hours=1"], "--grid hours=1: --hours needs --schedule plateau"),
         (["stride=64"], "--grid stride=64: --stride is not used by the task ner"),

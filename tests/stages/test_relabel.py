@@ -191,3 +191,9 @@ def test_python_takes_a_list_of_names(tmp_path: Path) -> None:
 )
 def test_tags_are_suggested(labels: tuple[str, ...], tags: tuple[str, ...]) -> None:
     assert suggested_tags(labels) == tags
+
+
+def test_a_dash_that_is_no_path_is_taken_as_it_is(pico_ner: Path, shell: Shell) -> None:
+    said = shell("relabel - --labels -", stdin=f"{pico_ner}\n")
+    assert said.code == 2
+    assert "--labels -: 1 names, and there are 3 outputs" in said.err

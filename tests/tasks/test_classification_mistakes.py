@@ -46,11 +46,25 @@ def test_test_split_used_as_dev_is_refused(tmp_path):
     explained(lambda: read(tmp_path, ("train", "dev")), "a test split used for selection")
 
 
-def test_tagged_words_are_not_taken_for_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("outside", "inside", "words"),
+    [
+        ("O", "B-Disease", "the labels are tags"),
+        ("O", "B_Disease", "write the tags as"),
+        ("o", "b-disease", "write the tags as"),
+        ("O", "Disease", "write the tags as"),
+    ],
+)
+def test_tagged_words_are_not_taken_for_texts(
+    tmp_path: Path, outside: str, inside: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for number, split in enumerate(("train", "dev")):
-        (tmp_path / f"{split}.tsv").write_text(f"case{number}\tO\nsepsis{number}\tB-Disease\n")
+        rows = [("no", outside), ("case", outside), ("sepsis", inside)]
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{word}{number}\t{tag}\n" for word, tag in rows))
     open_task("classification").read(str(tmp_path), ("train", "dev"))
-    assert "every text is a single word, and the labels are tags" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "every text is a single word" in message
+    assert words in message
 
 
 def test_quotes_of_a_tsv_are_explained(tmp_path: Path) -> None:
