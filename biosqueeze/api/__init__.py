@@ -128,7 +128,7 @@ def _converted(field: OptionField, value: Any) -> Any:
         return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in items)
     syntax = field.marker(Syntax)
     if syntax and syntax.is_list and is_sequence:
-        return joined(field.name, value)
+        return joined(field.name, value, syntax)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):  # NumPy's too
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

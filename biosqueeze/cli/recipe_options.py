@@ -94,7 +94,7 @@ def _value(step: RecipeStep, key: str, value: Any) -> Any:
         return value
     if syntax is None or not syntax.is_list:
         raise UsageError(f"[{step.name}]: {key} = {value!r} is a list; leave the brackets out, it takes one value")
-    return joined(f"[{step.name}]: {key}", value)
+    return joined(f"[{step.name}]: {key}", value, syntax)
 
 
 def _override_flags(step: RecipeStep, outputs: Mapping[str, Path]) -> list[str]:

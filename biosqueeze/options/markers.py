@@ -68,6 +68,8 @@ class Syntax:
     example: str = ""
     is_list: bool = False
     """Whether the text is a list with commas; the Python functions accept a sequence too."""
+    number_is_count: bool = False
+    """Whether one number alone is a count, so that a list of one number ends with a comma."""
 
 
 @dataclass(frozen=True)

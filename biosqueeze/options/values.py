@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from biosqueeze.errors import UsageError
+from biosqueeze.options.markers import Syntax
 
 AUTO_DEVICE = "auto"
 _AMOUNT = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMB]?)", re.IGNORECASE)
@@ -37,12 +38,13 @@ def positive_numbers(text: str) -> tuple[float, ...]:
     return numbers
 
 
-def joined(name: str, items: Iterable[Any]) -> str:
-    """Return the items of a list as one text with commas; a single layer as `1,`, because `1` is a number of layers.
+def joined(name: str, items: Iterable[Any], syntax: Syntax) -> str:
+    """Return the items of a list as one text with commas.
 
     Args:
         name: of the option, for the error.
         items: numbers or texts.
+        syntax: of the option; see `Syntax.number_is_count`.
 
     Raises:
         UsageError: an item has a comma.
@@ -51,8 +53,8 @@ def joined(name: str, items: Iterable[Any]) -> str:
     wrong = next((text for text in texts if "," in text), None)
     if wrong is not None:
         raise UsageError(f"{name}: {wrong!r} has a comma, which separates the items")
-    is_layer = name.split()[-1] == "layers" and len(texts) == 1 and texts[0].isdecimal()
-    return ",".join(texts) + ("," if is_layer else "")
+    is_like_a_count = syntax.number_is_count and len(texts) == 1 and texts[0].isdecimal()
+    return ",".join(texts) + ("," if is_like_a_count else "")
 
 
 def named_number(text: str) -> tuple[str, float]:

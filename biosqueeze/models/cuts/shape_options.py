@@ -17,7 +17,7 @@ class ShapeOptions:
         str | None,
         "How many layers to keep (6: spread evenly), which ones (0,2,4), or every-other, odd, top or bottom (the upper "
         "or lower half).",
-        Syntax("LAYERS", is_list=True),
+        Syntax("LAYERS", is_list=True, number_is_count=True),
         _NOT_WITH_STUDENT,
     ] = None
     width: Annotated[
