@@ -285,13 +285,19 @@ def _mismatch_reason(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], 
 
 
 def _check_types(checkpoint: Checkpoint, named: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    whole = (name for name in sorted(named.keys() & expected.keys()) if not named[name].is_floating_point())
-    quantized = next((name for name in whole if expected[name].is_floating_point()), None)
+    floats = (name for name in sorted(named.keys() & expected.keys()) if expected[name].is_floating_point())
+    quantized = next((name for name in floats if not _is_unscaled(named[name])), None)
     if quantized is not None:
+        what = "8-bit floats" if named[quantized].is_floating_point() else "integers"
         raise SqueezeError(
-            f"{checkpoint.name}: {quantized} holds integers, so another tool has quantized the weights; take the "
+            f"{checkpoint.name}: {quantized} holds {what}, so another tool has quantized the weights; take the "
             "checkpoint that they were made from"
         )
+
+
+def _is_unscaled(tensor: Tensor) -> bool:
+    """Return whether a tensor has the values themselves; integers and floats of 8 bits have scales beside them."""
+    return tensor.is_floating_point() and tensor.itemsize > 1
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

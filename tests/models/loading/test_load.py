@@ -251,11 +251,12 @@ def test_labels_that_config_json_lacks_are_named(pico_ner, copy_of):
         load_model(opened(path))
 
 
-def test_whole_numbers_are_no_weights(pico_bert, copy_of):
+@pytest.mark.parametrize(("kind", "said"), [(torch.int8, "integers"), (torch.float8_e4m3fn, "8-bit floats")])
+def test_quantized_weights_are_refused(kind, said, pico_bert, copy_of):
     path, name = copy_of(pico_bert), "bert.encoder.layer.1.output.dense.weight"
     tensors = load_file(path / "model.safetensors")
-    save_file(tensors | {name: tensors[name].mul(9).to(torch.int8)}, path / "model.safetensors")
-    with pytest.raises(SqueezeError, match=f"{name} holds integers, so another tool has quantized"):
+    save_file(tensors | {name: tensors[name].mul(9).to(kind)}, path / "model.safetensors")
+    with pytest.raises(SqueezeError, match=f"{name} holds {said}, so another tool has quantized"):
         load_model(opened(path))
 
 
