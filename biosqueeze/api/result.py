@@ -47,9 +47,11 @@ class Result(Mapping[str, Any]):
         """The predictions of `predict` without `out`, one dict for each record, computed as they are read.
 
         Raises:
-            UsageError: they are no JSON.
+            UsageError: there are none, or they are no JSON.
         """
-        for chunk in self.lines or ():
+        if self.lines is None:
+            raise UsageError(f"only predict without `out` has predictions in its result; this one wrote {self.path}")
+        for chunk in self.lines:
             # str.splitlines would also split at line ends of Unicode, which a text may have.
             yield from map(_prediction, filter(None, chunk.split("\n")))
 

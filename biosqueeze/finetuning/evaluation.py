@@ -230,7 +230,7 @@ def check_floors(name: str, floors: Mapping[str, float], metrics: Mapping[str, f
         QualityGateMissedError: a score is below its floor.
     """
     missed = [
-        f"{metric} {metrics[metric]:.4f} is below {floor:g}"
+        f"{metric} {_as_text(metrics[metric])} is below {floor:g}"
         for metric, floor in floors.items()
         if metrics[metric] < floor
     ]
@@ -241,3 +241,7 @@ def check_floors(name: str, floors: Mapping[str, float], metrics: Mapping[str, f
     if floors:
         reached = ", ".join(f"{metric} >= {floor:g}" for metric, floor in floors.items())
         note(f"{name}: every floor is reached ({reached})")
+
+
+def _as_text(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4f}"

@@ -1,5 +1,6 @@
 """Give the outputs of a fine-tuned checkpoint other names, and remove those that are no label."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -174,15 +175,30 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
     if source.task is None:
         return None
     scheme, formulation = source.task.scheme, dict(source.task.formulation)
+    is_tagger = task_head_in(source) == "token-classification"
+    renamed = {_class_of(old, is_tagger): _class_of(new, is_tagger) for old, new in names.pairs}
     if options.multi_label:
         scheme = MULTI.name
-    if task_head_in(source) == "token-classification":
+    if is_tagger:
         scheme = scheme_of(names.new)
         if options.labels and formulation.pop("merge_types", None) is None and "types" in formulation:
-            renamed = {split_tag(old)[1]: split_tag(new)[1] for old, new in names.pairs}
             formulation["types"] = [renamed[kind] for kind in formulation["types"] if kind in renamed]
     elif formulation.get("negative"):
-        formulation["negative"] = dict(names.pairs).get(formulation["negative"])
+        formulation["negative"] = renamed.get(formulation["negative"])
     formulation = {name: value for name, value in formulation.items() if value not in (None, [])}
     data = source.task.data if set(names.old) <= set(names.new) else None
-    return replace(source.task, data=data, labels=names.new, scheme=scheme, formulation=formulation)
+    metric = _metric(source.task.metric, {_class_of(old, is_tagger) for old in names.old}, renamed)
+    return replace(source.task, data=data, labels=names.new, scheme=scheme, metric=metric, formulation=formulation)
+
+
+def _class_of(label: str, is_tagger: bool) -> str:
+    """Return the type of a tag, or the label of a text."""
+    return split_tag(label)[1] if is_tagger else label
+
+
+def _metric(metric: str | None, old: Collection[str], renamed: Mapping[str, str]) -> str | None:
+    """Return the metric, that of a single class by its new name; None, the task's own, where the class was removed."""
+    measure, _, name = (metric or "").partition("-")
+    if not name or name not in old:
+        return metric
+    return f"{measure}-{renamed[name]}" if name in renamed else None

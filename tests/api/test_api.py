@@ -108,6 +108,12 @@ def test_line_ends_of_unicode_in_predictions(pico_ner: Path) -> None:
     assert [prediction["record"]["text"] for prediction in result.predictions] == [text]
 
 
+def test_predictions_in_a_file_are_not_in_the_result(pico_ner: Path) -> None:
+    result = biosqueeze.predict(pico_ner, text=("sepsis",), out="entities.jsonl", quiet=True)
+    with pytest.raises(UsageError, match=r"without `out` has predictions in its result; this one wrote entities.jsonl"):
+        next(result.predictions)
+
+
 def test_predictions_in_pubtator_are_read_from_lines(pico_ner: Path) -> None:
     Path("records.jsonl").write_text('{"id": "a", "text": "sepsis"}\n')
     with pytest.raises(UsageError, match="read from `lines`"):

@@ -153,6 +153,12 @@ def test_missed_floor_fails_after_writing_the_scores(checkpoint, data, gold_but)
     assert _result(checkpoint)["metrics"]["f1"] == pytest.approx(0.8)
 
 
+def test_a_missed_count_has_no_decimals(checkpoint, data, gold_but):
+    gold_but()
+    with pytest.raises(QualityGateMissedError, match=r": support 3 is below 1000;"):
+        evaluate.run(_options(checkpoint, data, min=("support=1000",)))
+
+
 @pytest.mark.parametrize("floor", ["f1", "f1=", "=0.8", "f1=high", "f1=nan", "f1=inf", ""])
 def test_malformed_floor(checkpoint, data, floor):
     with pytest.raises(UsageError, match=r"METRIC=FLOOR; write for example f1=0\.80"):

@@ -113,6 +113,17 @@ def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) ->
     assert "is no classifier of texts" in shell("relabel", path, "--multi-label").err
 
 
+@pytest.mark.parametrize(
+    ("metric", "kept"), [("f1", "f1"), ("f1-Gene", "f1-Protein"), ("f1-X", None), ("f1-Y", "f1-Y")]
+)
+def test_the_metric_of_a_class_has_its_new_name(metric: str, kept: str, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "ner", head=TAGGER, labels=("O", "B-Gene", "I-Gene", "B-X", "I-X"))
+    write_manifest(path, stage="finetune", task={"name": "ner", "metric": metric})
+    assert shell("relabel", path, "--labels", "O,B-Protein,I-Protein,-,-", "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.metric == kept
+
+
 def test_a_new_name_keeps_the_graphs(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     path = shutil.copytree(pico_ner, tmp_path / "tagger")
     old = open_checkpoint(str(path)).labels
