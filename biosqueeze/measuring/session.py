@@ -11,6 +11,8 @@ from biosqueeze.measuring.worker_pool import MeasuringProcess
 Shape = tuple[int, int]
 """Sequences in a batch, and tokens in a sequence."""
 
+_MUCH_WAITING = 0.1  # of the time; 0.03 where nothing else runs
+
 
 @dataclass(frozen=True)
 class MeasuringSettings:
@@ -36,6 +38,15 @@ class MeasuredModel:
     milliseconds: dict[Shape, list[float]] = field(default_factory=dict)
     load_seconds: float = 0.0
     peak_rss_mb: float = 0.0
+    seconds: float = 0.0
+    """Of all measurements."""
+    waited_seconds: float = 0.0
+    """For how much of them one of its threads was ready to run, and other work had the processors."""
+
+    @property
+    def waited_share(self) -> float:
+        """The share of the measurements for which the model waited for a processor."""
+        return self.waited_seconds / self.seconds if self.seconds else 0.0
 
     @property
     def label(self) -> str:
@@ -61,6 +72,16 @@ def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings)
     with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
         _load(models, settings, pool, overflowing)
         _measure(models, settings, pool)
+    _warn_of_other_work(models)
+
+
+def _warn_of_other_work(models: Sequence[MeasuredModel]) -> None:
+    most = max(models, key=lambda model: model.waited_share)
+    if most.waited_share > _MUCH_WAITING:
+        progress.warn(
+            f"other work ran meanwhile: {most.label} waited for a processor for {most.waited_share:.0%} of the time, "
+            "so the times are too long and the speed-ups wrong; measure when nothing else runs, or with fewer --threads"
+        )
 
 
 def _check_graphs(models: Sequence[MeasuredModel]) -> list[str]:
@@ -112,6 +133,8 @@ def _measure(models: Sequence[MeasuredModel], settings: MeasuringSettings, pool:
         for shape, index in turns:
             reply = pool[index].request({"shape": shape, "seconds": settings.seconds})
             models[index].milliseconds.setdefault(shape, []).extend(reply["milliseconds"])
+            models[index].seconds += reply["seconds"]
+            models[index].waited_seconds += reply["waited_seconds"]
             bar.advance()
     for model, process in zip(models, pool, strict=True):
         model.peak_rss_mb = process.request({"done": True})["peak_rss_mb"]

@@ -32,6 +32,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "p50_ms": p50,
         "p95_ms": percentile(model.milliseconds[shape], 0.95),
         "runs": len(model.milliseconds[shape]),
+        "waited_share": round(model.waited_share, 4),
         "sequences_per_second": 1000 * size / p50,
         "tokens_per_second": 1000 * size * length / p50,
         "speed_up": percentile(baseline.milliseconds[shape], 0.5) / p50,

@@ -6,7 +6,8 @@ Both are one JSON object a line (`->` to the worker, `<-` back):
         "vocabulary": 30522, "shapes": [[1, 128]], "warmup": 3, "overflowing": []}
     <- {"load_seconds": 0.8}                       import of the runtime included; every shape has run `warmup` times
     -> {"shape": [1, 128], "seconds": 0.5}
-    <- {"milliseconds": [23.1, 22.9, ...]}         at least three runs
+    <- {"milliseconds": [23.1, 22.9, ...],         at least three runs
+        "seconds": 0.5, "waited_seconds": 0.01}    of all runs, and for how much of it a thread had no processor
     -> {"done": true}
     <- {"peak_rss_mb": 412.0}
 
@@ -32,6 +33,7 @@ from biosqueeze.backends.onnx_limits import skip_checks
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.system.parent import end_with_parent
+from biosqueeze.system.run_queue import longest_wait, waited_seconds
 
 MINIMUM_RUNS = 3
 # Untimed runs before each measurement: the process waited meanwhile, so its caches are cold and its threads asleep.
@@ -59,8 +61,10 @@ def serve(requests: Iterator[Mapping[str, Any]], reply: Reply, clock: Callable[[
         if request.get("done"):
             reply({"peak_rss_mb": peak_rss_mb()})
         else:
+            started, before = clock(), waited_seconds()
             times = measure(predictor, batches[tuple(request["shape"])], request["seconds"], clock)
-            reply({"milliseconds": [1000 * seconds for seconds in times]})
+            facts = {"seconds": clock() - started, "waited_seconds": longest_wait(before, waited_seconds())}
+            reply({"milliseconds": [1000 * seconds for seconds in times], **facts})
 
 
 def measure(predictor: Predictor, batch: Batch, seconds: float, clock: Callable[[], float]) -> list[float]:

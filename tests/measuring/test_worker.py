@@ -64,6 +64,14 @@ def test_at_least_three_runs(monkeypatch) -> None:
     assert len(replies[1]["milliseconds"]) == 3
 
 
+def test_the_wait_for_a_processor_is_that_of_the_runs(monkeypatch) -> None:
+    waits = iter([{1: 2.0, 2: 0.5}, {1: 2.25, 2: 1.0, 3: 0.125}])
+    monkeypatch.setattr(worker, "waited_seconds", lambda: next(waits))
+    replies, _ = serve(monkeypatch, [first_request("x"), {"shape": [1, 4], "seconds": 0.0}])
+    assert replies[1]["waited_seconds"] == 0.5
+    assert replies[1]["seconds"] == pytest.approx(0.5)  # three runs and two untimed ones
+
+
 def test_peak_memory_excludes_the_parent() -> None:
     """getrusage would start from the peak of the parent, which has nothing to do with the model."""
     ballast = bytearray(300_000_000)

@@ -18,6 +18,8 @@ from tests.manifests import history_entry, write_manifest
 class FakeProcess:
     """Replies with times that depend on the model: model 0 takes 12 ms, model 1 six, model 2 four."""
 
+    waited_seconds = 0.04
+
     def __init__(self, index, requests) -> None:
         self.index, self.requests = index, requests
 
@@ -28,7 +30,8 @@ class FakeProcess:
         if "done" in request:
             return {"peak_rss_mb": 100.0 * (self.index + 1)}
         size, _ = request["shape"]
-        return {"milliseconds": [12.0 * size / (self.index + 1)] * 3 + [1000.0]}
+        waited = {"seconds": 0.5, "waited_seconds": self.waited_seconds * self.index}
+        return {"milliseconds": [12.0 * size / (self.index + 1)] * 3 + [1000.0], **waited}
 
 
 @pytest.fixture
@@ -85,6 +88,15 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
     shown = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2").err
     for word in ("plain", "onnxruntime:int8", "F1", "0.7800", "97.5%", "2.00x", "p95 ms"):
         assert word in shown
+
+
+def test_other_work_on_the_machine_is_said(two, pool, shell, monkeypatch) -> None:
+    quiet = shell("bench", *two, "--json")
+    assert [row["waited_share"] for row in json.loads(quiet.out)["rows"]] == [0, 0.08] * 2
+    assert "other work" not in quiet.err
+    monkeypatch.setattr(FakeProcess, "waited_seconds", 0.2)
+    busy = shell("bench", *two)
+    assert "full on torch waited for a processor for 40% of the time, so the times are too long" in busy.err
 
 
 def test_rows_are_printed_as_csv(two, pool, shell) -> None:

@@ -169,7 +169,7 @@ def measured(monkeypatch, tmp_path):
                 return {"load_seconds": 0.1}
             if "done" in request:
                 return {"peak_rss_mb": 1.0}
-            return {"milliseconds": [self.time_of(**self.config)] * 3}
+            return {"milliseconds": [self.time_of(**self.config)] * 3, "seconds": 0.2, "waited_seconds": 0.0}
 
         def time_of(self, num_hidden_layers, hidden_size, intermediate_size, vocab_size, **others):
             layer = hidden_size**2 / 1000 + hidden_size * intermediate_size / 1000
