@@ -37,8 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+    os.register_at_fork(after_in_child=compute_in_one_thread)
     os.fsync = os.fstat  # a killed process loses nothing that was not flushed to the disk
     _take_signals()
+
+
+def compute_in_one_thread() -> None:
+    """Keep torch from computing in several threads, in which the fork of a process that has done so never ends."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_threads = lambda count: None  # type: ignore[assignment] # other threads are of no use in tests
 
 
 def _take_signals() -> None:
