@@ -11,6 +11,8 @@ from biosqueeze.options import amount, positive_numbers
 
 Quantity = Literal["parameters", "operations", "milliseconds"]
 
+_ROUNDING_ERRORS = 1 + 1e-12  # a cost divided by a share and multiplied by it is not always the same number
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -28,7 +30,8 @@ class Budget:
         """Return the most of the quantity, from the original's."""
         if self.quantity == "parameters":
             return self.value
-        return self.value * original if self.quantity == "operations" else original / self.value
+        limit = self.value * original if self.quantity == "operations" else original / self.value
+        return limit * _ROUNDING_ERRORS
 
     def nearest(self, cost: float, original: float) -> str:
         """Return what to type for a budget that a cost fits, from the original's."""

@@ -113,6 +113,7 @@ def test_members_of_a_family_have_names_of_their_own():
 @pytest.mark.parametrize("quantity", ["parameters", "operations", "milliseconds"])
 @given(cost=st.integers(1, 1_000_000), times=st.floats(1.05, 90))
 @example(cost=1000, times=14.29)
+@example(cost=130853, times=1.05)
 def test_the_budget_that_a_message_names_is_within_reach(quantity, cost, times):
     words = Budget(quantity, 1.0, "--speedup 100").nearest(cost, cost * times).split()
     assert Budget(quantity, float(words[1]), "").limit(cost * times) >= cost
