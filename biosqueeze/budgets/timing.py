@@ -156,7 +156,7 @@ class TimingRequest:
         smallest = [math.inf] * len(models)
         for _ in range(_ATTEMPTS):
             for model in models:
-                model.milliseconds.clear()
+                model.clear()
             measure_models(models, settings)
             medians = [percentile(model.milliseconds[self.batch, self.length], 0.5) for model in models]
             smallest = [min(pair) for pair in zip(smallest, medians, strict=True)]

@@ -48,6 +48,11 @@ class MeasuredModel:
         """The share of the measurements for which the model waited for a processor."""
         return self.waited_seconds / self.seconds if self.seconds else 0.0
 
+    def clear(self) -> None:
+        """Remove the times of earlier measurements."""
+        self.milliseconds.clear()
+        self.seconds = self.waited_seconds = 0.0
+
     @property
     def label(self) -> str:
         """The name in messages: "student on onnxruntime:int8"."""
