@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import is_lfs_pointer, read_json
+from biosqueeze.files import is_lfs_pointer, lfs_pointer_error, read_json
 from biosqueeze.files.json_object import JsonObject
 from biosqueeze.sentence_layout import is_module_folder
 
@@ -79,7 +79,7 @@ def check_files(directory: Path) -> None:
                 f"{path} has {info.st_size:,} bytes, at most {_SMALL_BYTES:,} were expected; fetch or copy it again"
             )
         if path.suffix in _LOADED_SUFFIXES and info.st_size < _POINTER_BYTES and is_lfs_pointer(path):
-            raise SqueezeError(f"{path} is a Git LFS pointer and not the file itself; run `git lfs pull` there")
+            raise lfs_pointer_error(path, "the file itself")
 
 
 def readable_files(directory: Path) -> Iterator[Path]:

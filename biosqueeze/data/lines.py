@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.files import LFS_POINTER
+from biosqueeze.files import LFS_POINTER, lfs_pointer_error
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
@@ -283,7 +283,7 @@ def check_packer(stream: Any, name: str) -> None:
     """
     beginning: bytes = stream.peek(len(LFS_POINTER))
     if beginning.startswith(LFS_POINTER):
-        raise SqueezeError(f"{name} is a Git LFS pointer and not the data; run `git lfs pull` there")
+        raise lfs_pointer_error(name, "the data")
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:
         unpacking = f"{command} {shlex.quote(name)} > FILE"

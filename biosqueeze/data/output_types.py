@@ -38,7 +38,7 @@ class OutputType(ABC):
     problem_type: ClassVar[str | None] = None  # in config.json, which tells heads of one architecture apart
     has_probabilities: ClassVar[bool] = True  # whether a temperature applies
     classes_are_positions: ClassVar[bool] = False  # whether classes are token positions, different in every batch
-    agreement_measure: ClassVar[str] = "the same predictions for a share of"  # followed by the number: see `agreement`
+    agreement_measure: ClassVar[str] = "share of equal predictions"  # what `agreement` returns
 
     has_background: ClassVar[bool] = True  # whether the commonest class means that there is nothing, as O of a tagger
 
@@ -177,7 +177,7 @@ class ScoreOutput(OutputType):
     head: ClassVar[str] = "sequence-classification"
     problem_type: ClassVar[str | None] = "regression"
     has_probabilities: ClassVar[bool] = False
-    agreement_measure: ClassVar[str] = "scores with a correlation of"
+    agreement_measure: ClassVar[str] = "correlation of scores"
 
     def unlabelled(self, length: int, classes: int) -> Features:
         """Return `targets` () of NaN."""

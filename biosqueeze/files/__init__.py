@@ -87,6 +87,11 @@ def is_lfs_pointer(path: Path) -> bool:
         return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
+def lfs_pointer_error(name: Path | str, content: str) -> SqueezeError:
+    """Return the error for a file that Git LFS has not fetched; `content` is what the file would hold."""
+    return SqueezeError(f"{name} is a Git LFS pointer and not {content}; run `git lfs pull` there")
+
+
 def megabytes(files: Iterable[Path]) -> float:
     """Return the size of files, in millions of bytes."""
     return sum(file.stat().st_size for file in files) / 1e6

@@ -35,20 +35,17 @@ def check_agreement(
     from biosqueeze.backends.parity import compare
     from biosqueeze.data.output_types import output_type_of_config
 
-    output_type = output_type_of_config(checkpoint.config)
     reference, quantized = (open_predictor(checkpoint, spec) for spec in ("torch", "onnxruntime:int8"))
-    parity = compare(reference, quantized, batches, output_type)
-    headless = head_of(checkpoint.config) == "base"
-    agreement = parity.cosine if headless else parity.agreement
+    parity = compare(reference, quantized, batches, output_type_of_config(checkpoint.config))
     if not isfinite(parity.max_difference):
         raise SqueezeError(
             f"the int8 graph of {checkpoint.name} is broken: outputs are infinite or not a number; nothing was "
             f"written; try {remedies}"
         )
+    measure, agreement = _agreement(checkpoint, parity.as_dict())
     if not agreement >= tolerance:
-        measure = "a cosine of" if headless else output_type.agreement_measure
         raise SqueezeError(
-            f"the int8 graph of {checkpoint.name} is broken: {measure} {agreement:.3f} with PyTorch's, under the "
+            f"the int8 graph of {checkpoint.name} is broken: its {measure} with PyTorch is {agreement:.3f}, under the "
             f"tolerance of {tolerance:g}; nothing was written; try {remedies}"
         )
     return parity
@@ -62,23 +59,33 @@ def graph_sizes(checkpoint: Checkpoint) -> dict[str, float]:
     return {"megabytes": round(int8, 3), "size_ratio": round(int8 / float32, 4)}
 
 
-def note_comparison(name: str, metrics: Mapping[str, float], headless: bool, remedies: str) -> None:
+def note_comparison(checkpoint: Checkpoint, metrics: Mapping[str, float], remedies: str) -> None:
     """Print the size of an int8 graph and its differences from PyTorch, and warn where they are large.
 
     Args:
-        name: of the checkpoint.
+        checkpoint: that was quantized.
         metrics: `Parity.as_dict` and `graph_sizes`.
-        headless: whether the model has no head, so that its hidden states are what agrees.
         remedies: options to try, for the warning.
     """
+    measure, agreement = _agreement(checkpoint, metrics)
+    cosine = "" if measure == "cosine" else f"cosine {metrics['cosine']:.4f}, "
+    graph = f"int8 graph of {checkpoint.name}"
     note(
-        f"int8 graph of {name}: {metrics['megabytes']:.1f} MB, {metrics['size_ratio']:.0%} of float32; against "
-        f"PyTorch on {metrics['tokens']} outputs: largest difference {metrics['max_difference']:.3g}, mean "
-        f"{metrics['mean_difference']:.2g}, cosine {metrics['cosine']:.4f}, agreement {metrics['agreement']:.2%}"
+        f"{graph}: {metrics['megabytes']:.1f} MB, {metrics['size_ratio']:.0%} of float32; against PyTorch on "
+        f"{metrics['tokens']} outputs: largest difference {metrics['max_difference']:.3g}, mean "
+        f"{metrics['mean_difference']:.2g}, {cosine}{measure} {agreement:.4f}"
     )
-    agreement = metrics["cosine" if headless else "agreement"]
     if agreement < _GOOD_AGREEMENT:
         warn(
-            f"the int8 graph of {name} agrees with PyTorch on {agreement:.2%} only (98% is usual): compare the task's "
-            f"score of both with `biosqueeze evaluate`, or try {remedies}"
+            f"the {measure} of the {graph} with PyTorch is {agreement:.4f} only (0.98 is usual): compare the "
+            f"task's score of both with `biosqueeze evaluate`, or try {remedies}"
         )
+
+
+def _agreement(checkpoint: Checkpoint, metrics: Mapping[str, float]) -> tuple[str, float]:
+    """Return what an int8 graph and PyTorch are compared by, and its value: without a head, hidden states by cosine."""
+    from biosqueeze.data.output_types import output_type_of_config
+
+    if head_of(checkpoint.config) == "base":
+        return "cosine", metrics["cosine"]
+    return output_type_of_config(checkpoint.config).agreement_measure, metrics["agreement"]

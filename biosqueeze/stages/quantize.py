@@ -9,7 +9,6 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.text.corpus import DEMO, check_field, corpus_files
 from biosqueeze.errors import SqueezeError
-from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
     Bounds,
@@ -203,7 +202,7 @@ def run(options: Options) -> Outcome:
             left_out=_float_files(copy) if options.slim else (),
         )
         quantized = output.finish(record)
-    note_comparison(source.name, metrics["quantize"], head_of(source.config) == "base", _remedies(quantizer))
+    note_comparison(source, metrics["quantize"], _remedies(quantizer))
     sizes = {"deployed_megabytes": deployed_megabytes(quantized), "directory_megabytes": directory_megabytes(quantized)}
     note(
         f"deployed: {sizes['deployed_megabytes']} MB (int8 graph, tokenizer, config), of "

@@ -93,13 +93,21 @@ def test_static_with_a_corpus_and_without(exported, shell, corpus, tmp_path) -> 
 
 
 @pytest.mark.parametrize(
-    ("agreement", "headless", "warned"), [(0.979, False, True), (0.98, False, False), (0.9, True, False)]
+    ("task", "agreement", "cosine", "measure", "warned"),
+    [
+        ("token-classification", 0.979, 0.99, "share of equal predictions 0.9790", True),
+        ("token-classification", 0.98, 0.9, "share of equal predictions 0.9800", False),
+        ("base", 0.9, 0.99, "cosine 0.9900", False),
+        ("base", 0.99, 0.9, "cosine 0.9000", True),
+    ],
 )
-def test_warning_under_98_percent(agreement, headless, warned, capfd) -> None:
+def test_warning_under_98_percent(task, agreement, cosine, measure, warned, shallow, capfd) -> None:
     names = ("megabytes", "size_ratio", "tokens", "max_difference", "mean_difference")
-    metrics = {**dict.fromkeys(names, 1), "cosine": 0.99, "agreement": agreement}
-    note_comparison("model", metrics, headless, "another --method")
-    assert (f"agrees with PyTorch on {agreement:.2%} only" in capfd.readouterr().err) is warned
+    metrics = {**dict.fromkeys(names, 1), "cosine": cosine, "agreement": agreement}
+    note_comparison(open_checkpoint(str(shallow("bert", task))), metrics, "another --method")
+    words = " ".join(capfd.readouterr().err.split())
+    assert measure in words
+    assert ("only (0.98 is usual)" in words) is warned
 
 
 @pytest.mark.parametrize("method", registry.names("quantizers"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from biosqueeze.data.records.splits import SPELLINGS
 from biosqueeze.errors import SqueezeError, in_one_line, require
-from biosqueeze.files import is_lfs_pointer
+from biosqueeze.files import is_lfs_pointer, lfs_pointer_error
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -80,7 +80,7 @@ def _load(files: Sequence[Path]) -> "Dataset":
             tables.append(parquet.ParquetFile(path).read())
         except (OSError, pyarrow.ArrowException) as error:
             if is_lfs_pointer(path):
-                raise SqueezeError(f"{path} is a Git LFS pointer and not the data; run `git lfs pull` there") from error
+                raise lfs_pointer_error(path, "the data") from error
             reason = in_one_line(error)
             raise SqueezeError(f"{path} cannot be read as Parquet ({reason}); copy it again") from error
     try:

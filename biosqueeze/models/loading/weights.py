@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from biosqueeze import checkpoint_files
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import is_lfs_pointer
+from biosqueeze.files import is_lfs_pointer, lfs_pointer_error
 from biosqueeze.model_facts import HEAD_FILE
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _unreadable(file: Path, error: Exception) -> SqueezeError:
     if isinstance(error, PermissionError):
         return SqueezeError(f"{file} cannot be read; check its permissions (`ls -l {file}`)")
     if is_lfs_pointer(file):
-        return SqueezeError(f"{file} is a Git LFS pointer and not the weights; run `git lfs pull` there")
+        return lfs_pointer_error(file, "the weights")
     return SqueezeError(f"{file} is damaged or cut short; fetch or copy it again")
 
 
