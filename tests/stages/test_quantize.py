@@ -233,12 +233,24 @@ def test_only_static_methods_warn_of_the_sample(exported, shell, fake, tmp_path)
     assert (static.code, "only a sample" in static.err) == (1, True), static.err
 
 
-def test_scores_of_one_line_are_not_compared(exported, shell, copy_of, tmp_path) -> None:
+@pytest.fixture
+def scorer(exported, copy_of) -> Path:
     path = copy_of(exported("bert", "sequence-classification"))
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "problem_type": "regression"}))
+    return path
+
+
+def test_scores_are_compared_by_their_correlation(scorer, shell) -> None:
+    result = shell("quantize", scorer, "--out", "int8")
+    assert (result.code, ", correlation of scores 1.0000" in " ".join(result.err.split())) == (0, True), result.err
+    refused = shell("quantize", scorer, "--out", "refused", "--tolerance", 1)
+    assert (refused.code, "its correlation of scores with PyTorch is" in refused.err) == (1, True), refused.err
+
+
+def test_scores_of_one_line_are_not_compared(scorer, shell, tmp_path) -> None:
     (tmp_path / "one.txt").write_text("one line.\n")
-    result = shell("quantize", path, "--calibration", tmp_path / "one.txt", "--out", "int8")
+    result = shell("quantize", scorer, "--calibration", tmp_path / "one.txt", "--out", "int8")
     assert (result.code, "--calibration has one line" in result.err) == (1, True), result.err
 
 
