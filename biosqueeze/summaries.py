@@ -57,8 +57,11 @@ def _kept(metrics: Mapping[str, Any], metric: str, teacher: float | None) -> str
         return f"kept the weights of the last step, {metrics['steps']:,}" if metrics.get("steps") else ""
     start = metrics.get("start_score")
     before = f"; {start:.4f} before training" if start is not None and step else ""
+    scores = f"{scored(metric, score, teacher)}{before}"
+    if metrics.get("mean_with_start"):
+        return f"kept the mean of the weights before the training and the last ones; on dev {scores}"
     kept = f"kept step {step:,} of {metrics['steps']:,}" if step else "kept the weights before the training"
-    return f"{kept}, the best on dev: {scored(metric, score, teacher)}{before}"
+    return f"{kept}, the best on dev: {scores}"
 
 
 def scored(metric: str, score: float, teacher: float | None) -> str:

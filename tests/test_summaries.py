@@ -41,6 +41,13 @@ def test_step_without_scores_is_the_last(pico_ner):
     assert (summary.result, summary.machine) == ("kept the weights of the last step, 1,200", "fp32 on cpu")
 
 
+def test_a_mean_with_the_start_is_named(pico_ner):
+    checkpoint = Checkpoint(pico_ner, str(pico_ner))
+    metrics = {"steps": 340, "best_step": 340, "start_score": 0.81, "mean_with_start": True, "f1": 0.82}
+    kept = "kept the mean of the weights before the training and the last ones; on dev f1 0.8200"
+    assert trained_summary(checkpoint, metrics, "f1").result == f"{kept}; 0.8100 before training"
+
+
 def test_the_command_after_a_cut_can_be_typed(tmp_path, shallow, shell):
     data = tmp_path / "data"
     data.mkdir()

@@ -193,8 +193,9 @@ def _metric_of(training: TrainingRun) -> str:
 
 
 def _kept_step(training: TrainingRun) -> int | None:
-    """Return the step whose weights were kept; None where no dev score selected them."""
-    step = training.manifest.metrics.get("best_step") if training.manifest else None
+    """Return the step whose weights were kept; None where no dev score selected them, or they are those of no step."""
+    metrics = training.manifest.metrics if training.manifest else {}
+    step = None if metrics.get("mean_with_start") else metrics.get("best_step")
     return step if isinstance(step, int) else None
 
 
@@ -209,7 +210,10 @@ def _training_facts(training: TrainingRun) -> str:
         words.append(f"{metrics['compute']} on {metrics.get('device')}")
     metric = _metric_of(training)
     if metrics.get("best_step") is not None and isinstance(metrics.get(metric), float):
-        words.append(f"best dev {score_name(metric)} {metrics[metric]:.4f} at step {metrics['best_step']:,}")
+        score = f"{score_name(metric)} {metrics[metric]:.4f}"
+        mean = f"dev {score} of the mean of the last weights and those before the training"
+        is_mean = metrics.get("mean_with_start")
+        words.append(mean if is_mean else f"best dev {score} at step {metrics['best_step']:,}")
     if held_out := metrics.get("held_out"):
         words.append("at the end, on held-out text: " + ", ".join(f"{n} {v:.4f}" for n, v in held_out.items()))
     return " · ".join(words)

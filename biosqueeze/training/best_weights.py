@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
 from biosqueeze.progress import note
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.resuming.state import Progress, Weights
+
+_MEAN_MAY_LOSE = 0.005  # of a score
 
 
 class BestWeights:
@@ -64,8 +67,38 @@ class BestWeights:
         if progress.start_score is None or score >= progress.start_score:
             self._keep(scores, score, progress)
 
+    def average_with_start(self, learner: Any, progress: Progress) -> bool:
+        """Score the mean of the weights before the first step, which are the best, and of the last; keep it if as good.
+
+        Wortsman et al. 2022 (Robust fine-tuning of zero-shot models, section 3, with alpha = 1/2). It may have
+        `_MEAN_MAY_LOSE` less on dev: the start descends from a checkpoint that was selected on dev, and scores too high
+        there.
+
+        Args:
+            learner: with the last weights; those of the mean are left in it.
+            progress: changed in place.
+
+        Returns:
+            whether it is kept.
+        """
+        if self.weights is not None:
+            state = self.job.learner.model.state_dict()
+            mean = {name: _midpoint(start, state[name].cpu()) for name, start in self.weights.items()}
+            self.job.learner.model.load_state_dict(mean)
+        scores = self.evaluate(learner)
+        score = scores[str(self.job.metric)]
+        note(f"mean of these weights and of those before training: dev {self.job.metric} {score:.4f}")
+        if progress.best_score is not None and score < progress.best_score - _MEAN_MAY_LOSE:
+            return False
+        self._keep(scores, score, progress)
+        return True
+
     def _keep(self, scores: Mapping[str, float], score: float, progress: Progress) -> None:
         progress.best_score, progress.best_step, progress.best = score, progress.step, dict(scores)
         if self.accelerator.is_main_process:
             state = self.job.learner.model.state_dict()
             self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+
+def _midpoint(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return torch.lerp(first, second, 0.5) if first.is_floating_point() else second

@@ -122,6 +122,7 @@ class TrainingSummary:
     last: dict[str, float] = field(default_factory=dict)  # loss terms of the last step
     best: dict[str, float] = field(default_factory=dict)  # dev scores of the best evaluation
     best_step: int | None = None  # 0: the weights before the training
+    is_mean_with_start: bool = False  # the mean of the weights before the training and the last is kept
     start_score: float | None = None  # on dev before the training, if its weights could be kept
     falls_from: int | None = None  # the step from which the learning rate of a plateau fell
     held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
@@ -139,6 +140,8 @@ class TrainingSummary:
         metrics |= {**self.chosen, "last_losses": {name: round(value, 6) for name, value in self.last.items()}}
         if self.start_score is not None:
             metrics["start_score"] = round(self.start_score, 6)
+        if self.is_mean_with_start:
+            metrics["mean_with_start"] = True
         if self.falls_from is not None:
             metrics["rate_falls_from"] = self.falls_from
         if self.held_out:

@@ -350,17 +350,24 @@ class TrainingLoop:
             shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)
         progress = self.progress
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
+        with self._whole():  # the last weights
+            model = self.job.learner.model
+            if progress.best_step == 0:
+                self._average_with_start()
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
         self.summary.start_score, self.summary.falls_from = progress.start_score, progress.falls_from
         self.summary.best, self.summary.last, self.summary.held_out = progress.best, progress.last, progress.held_out
-        if progress.best_step == 0:
-            warn(
-                f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "
-                f"{self.options.lr:g} or a longer training may help"
-            )
-        with self._whole():  # the last weights
-            model = self.job.learner.model
         if self.best.weights is not None:
             model.load_state_dict(self.best.weights)
         model.eval()
         self.job.learner.model = model.to("cpu")
+
+    def _average_with_start(self) -> None:
+        """Keep the mean of the first and the last weights, where it scores about as high on dev as the first."""
+        with self.average.applied() if self.average else nullcontext():
+            self.summary.is_mean_with_start = self.best.average_with_start(self.learner, self.progress)
+        if not self.summary.is_mean_with_start:
+            warn(
+                f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "
+                f"{self.options.lr:g} or a longer training may help"
+            )

@@ -1,4 +1,4 @@
-"""Weights before the training are kept where no step scores as high, and change nothing else in the training."""
+"""Weights before the training, or their mean with the last, are kept where no step scores as high as they."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,43 @@ def test_better_start_is_kept(schedule: str, tmp_path: Path, capsys: pytest.Capt
     assert all(torch.equal(done.weights[name], tensor) for name, tensor in before.items())
     assert (done.summary.best_step, done.summary.best, done.summary.start_score) == (0, {"f1": 0.51}, 0.51)
     assert "a lower --lr than 0.001" in capsys.readouterr().err
+
+
+class ScoresOfMean:
+    """The start scores 0.51, no step as high, and the mean of the start and the last weights `mean`."""
+
+    def __init__(self, directory: Path, mean: float) -> None:
+        self.steps, self.mean = scores(directory, 0.51), mean
+        self.scored: list[dict[str, torch.Tensor]] = []  # the weights of each evaluation
+
+    def __call__(self, model: torch.nn.Module) -> dict[str, float]:
+        self.scored.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        is_mean = len(self.scored) == 1 + len(RISING_THEN_LEVEL) + 1
+        return {"f1": self.mean} if is_mean else self.steps(model)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+@pytest.mark.parametrize("mean", [0.504, 0.506, 0.6])
+def test_mean_with_the_start_is_kept_if_about_as_good(
+    mean: float, schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate = ScoresOfMean(tmp_path, mean)
+    options = replace(OPTIONS, schedule=schedule)
+    done = runs.run(tmp_path, options, evaluate=evaluate, keeps_better_start=True)
+    start, *_, last, scored = evaluate.scored
+    assert all(torch.allclose(scored[name], (start[name] + last[name]) / 2, rtol=0, atol=1e-7) for name in start)
+    assert not all(torch.equal(start[name], last[name]) for name in start)
+    kept, summary = mean > 0.505, done.summary
+    assert all(torch.equal(done.weights[name], tensor) for name, tensor in (scored if kept else start).items())
+    assert (summary.is_mean_with_start, summary.best_step, summary.best["f1"]) == (
+        kept,
+        8 * kept,
+        mean if kept else 0.51,
+    )
+    assert summary.as_metrics().get("mean_with_start", False) == kept
+    said = capsys.readouterr().err
+    assert f"mean of these weights and of those before training: dev f1 {mean:.4f}" in said
+    assert ("a lower --lr than 0.001" in said) != kept
 
 
 @pytest.mark.parametrize("start", [0.5, 0.4, 0.0])
