@@ -195,10 +195,14 @@ class Cell:
 
     def distil(self, name: str, student: Path) -> Path:
         """Return a cut model after its distillation from the teacher on the task."""
+        return self.runs.make(name, "distill", str(student), *self.training())
+
+    def training(self) -> tuple[str, ...]:
+        """Return the options of the distillation."""
         steps = self.options.distill_steps
         length = ("--steps", steps, "--eval-every", steps) if steps else ("--epochs", "1")
-        words = ("--teacher", str(self.teacher), "--data", str(self.data), "--lr", self.options.lr, *length)
-        return self.runs.make(name, "distill", str(student), *words, "--batch-size", "16")
+        data = ("--teacher", str(self.teacher), "--data", str(self.data))
+        return (*data, "--lr", self.options.lr, *length, "--batch-size", "16")
 
 
 def f1_of(runs: StageRuns, name: str, checkpoint: Path, data: Path, backend: str = "torch") -> float:
