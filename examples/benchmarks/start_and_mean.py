@@ -27,7 +27,8 @@ STATES, SPLITS = ("start", "last", "mean"), ("dev", "test")
 def main() -> None:
     """Cut, distil, average, evaluate, and print the table."""
     options = parse()
-    runs = StageRuns(options.out, options.threads, {"data": str(options.data), "teacher": str(options.teacher)})
+    inputs = {name: str(getattr(options, name)) for name in ("data", "teacher", "tokens", "lr", "backend")}
+    runs = StageRuns(options.out, options.threads, inputs)
     rows = []
     for cut, importance, seed in product(options.cuts, options.importances, range(options.seeds)):
         if applies(importance, cut):
@@ -39,15 +40,15 @@ def main() -> None:
 
 def scores(cell: Cell, seed: int) -> list[float]:
     """Return F1 in percent of the start, the last weights and their mean, on dev and then on test."""
-    runs, names = cell.runs, [f"{cell.names(seed)[1]}-{state}-{split}" for split, state in product(SPLITS, STATES)]
-    if not all(map(runs.record, names)):
+    runs, scored = cell.runs, [f"{cell.names(seed)[1]}-{state}-{split}" for split, state in product(SPLITS, STATES)]
+    if not all(map(runs.record, scored)):
         paths = make(cell, seed)
-        for name, (split, path) in zip(names, product(SPLITS, paths), strict=True):
+        for name, (split, path) in zip(scored, product(SPLITS, paths), strict=True):
             words = ["--data", str(cell.data), "--task", "ner", "--split", split, "--backend", cell.options.backend]
             runs.save_record(name, runs.biosqueeze(name, ["evaluate", str(path), *words]))
         for path in paths:
             shutil.rmtree(path)
-    return [f1(record) for name in names if (record := runs.record(name))]
+    return [f1(record) for name in scored if (record := runs.record(name))]
 
 
 def make(cell: Cell, seed: int) -> tuple[Path, Path, Path]:
@@ -65,26 +66,26 @@ def make(cell: Cell, seed: int) -> tuple[Path, Path, Path]:
     return start, last, mean
 
 
+def names(listed: str) -> list[str]:
+    """Split a comma-separated list."""
+    return listed.split(",")
+
+
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="a directory of NER data")
     parser.add_argument("--teacher", type=Path, required=True, help="a MiniLM that was fine-tuned on it")
-    parser.add_argument("--cuts", default="width-25,joint-25", help=", ".join(CUTS))
-    parser.add_argument("--importances", default="fisher,default")
+    parser.add_argument("--cuts", default="width-25,joint-25", type=names, help=", ".join(CUTS))
+    parser.add_argument("--importances", default="fisher,default", type=names)
     parser.add_argument("--seeds", type=int, default=3, help="samples of calibration data")
     parser.add_argument("--tokens", default="16384", help="of calibration data")
     parser.add_argument("--lr", default="4e-4", help="of the distillation")
     parser.add_argument("--backend", default="torch", help="of the evaluations; torch:bf16 halves their time")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("start-and-mean"))
-    options = parser.parse_args()
-    options.cuts, options.importances, options.distill_steps = (
-        options.cuts.split(","),
-        options.importances.split(","),
-        None,
-    )
-    return options
+    parser.set_defaults(distill_steps=None)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
