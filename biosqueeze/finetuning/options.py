@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from biosqueeze.options import Bounds, Group
+from biosqueeze.options import Bounds, Excludes, Group
 from biosqueeze.training.options import TrainingOptions
 
 # Options of `finetune` that a search sets for its runs, or that are about the search and its output as a whole.
@@ -38,6 +38,7 @@ class FineTuningOptions(TrainingOptions):
         "Weight of SMART's smoothness loss: the change of the prediction under small adversarial noise on the "
         "embeddings. Training takes about three times as long. 0: off.",
         Bounds(least=0),
+        Excludes("compile", why="its noise is no part of a compiled model"),
         Group.OPTIMISATION,
     ] = 0.0
     train_size: Annotated[

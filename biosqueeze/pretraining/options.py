@@ -132,6 +132,7 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
         "Also train for equal predictions with small noise on the embeddings (ALUM; PubMedBERT, table 9): a step takes "
         "almost three times as long.",
         OnlyWith("objective", "mlm", "mlm+nsp", "mlm+sop"),
+        Excludes("compile", why="its noise is no part of a compiled model"),
         Group.OBJECTIVE,
     ] = False
     mask_unit: Annotated[

@@ -40,7 +40,7 @@ def fit_batch_size(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
         if options.batch_size == 1:
             raise TrainingError(
                 f"not even one sequence of {options.max_length} tokens fits into memory",
-                f"give {memory_advice(options)}",
+                f"give {memory_advice(job)}",
             )
         batch_size, accumulate = next_smaller_batch(options.batch_size, options.accumulate)
         options = replace(options, batch_size=batch_size, accumulate=accumulate)

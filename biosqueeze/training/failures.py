@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training.batches import Batch
-from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.step import StepResult
 
 WINDOW = 50  # steps in a running mean
@@ -75,17 +75,34 @@ def describe_batches(batches: Sequence[Batch]) -> str:
     return f"{rows} sequences of {length} tokens" if rows > 1 else f"one sequence of {length} tokens"
 
 
-def memory_advice(options: TrainingOptions) -> str:
-    """Return the options that need less memory for the same training, in words."""
-    ways = []
-    if options.batch_size > 1:
-        batch_size, accumulate = next_smaller_batch(options.batch_size, options.accumulate)
-        ways += [f"--batch-size {batch_size} --accumulate {accumulate} (the same training in smaller parts)"]
-    if not options.gradient_checkpointing:
+def memory_advice(job: TrainingJob, step: int | None = None) -> str:
+    """Return the options that need less memory, in words: for the same training, if there are any.
+
+    Args:
+        job: the training that ran out of memory.
+        step: of the saved state, from which the same training can go on.
+    """
+    options = job.options
+    ways = [f"{smaller} (the same training in smaller parts)"] if (smaller := _smaller_parts(job)) else []
+    if not options.gradient_checkpointing and job.learner.model.supports_gradient_checkpointing:
         ways += ["--gradient-checkpointing"]
-    if options.batch_size > 1 and not options.auto_batch:
+    if options.batch_size > 1 and not options.auto_batch and not job.long:
         ways += ["--auto-batch, which finds the size that fits"]
-    return ", or ".join(ways or ["a smaller --max-length"])
+    if not ways:
+        shorter = "a smaller --long-length or --max-length" if job.long else "a smaller --max-length"
+        return shorter + (", and --force to start over with it" if step else "")
+    return ", or ".join(ways) + (f" (with --resume it goes on from step {step})" if step else "")
+
+
+def _smaller_parts(job: TrainingJob) -> str:
+    """Return the options for smaller batches, of both lengths, that add up to the same steps; "" if there are none."""
+    options = job.options
+    sizes = [options.batch_size, *([job.long.batch_size] if job.long else [])]
+    factor = next((f for f in range(2, min(sizes) + 1) if not any(size % f for size in sizes)), None)
+    if factor is None:
+        return ""
+    long = f" --long-batch-size {sizes[1] // factor}" if job.long else ""
+    return f"--batch-size {options.batch_size // factor} --accumulate {options.accumulate * factor}{long}"
 
 
 def next_smaller_batch(batch_size: int, accumulate: int) -> tuple[int, int]:

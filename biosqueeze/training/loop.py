@@ -253,10 +253,9 @@ class TrainingLoop:
         if is_first_state and self.progress.step and self.accelerator.num_processes == 1:
             self._save_as_before_step()
         step = state.mark_failed(self.job.directory)
-        kept = f" (with --resume it goes on from step {step})" if step else ""
         return failures.TrainingError(
             f"out of memory at step {self.progress.step + 1} with {failures.describe_batches(batches)}",
-            f"give {failures.memory_advice(self.options)}{kept}",
+            f"give {failures.memory_advice(self.job, step)}",
         )
 
     def _save_as_before_step(self) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.stages import finetune, pretrain
 from biosqueeze.training.compilation import check_compiler
 from tests import pico
 from tests.training import runs
@@ -60,3 +61,11 @@ def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(SqueezeError, match="--compile needs a C\\+\\+ compiler"):
         check_compiler()
+
+
+def test_noise_on_embeddings_is_refused() -> None:
+    """A hook adds it, which a compiled graph leaves out."""
+    with pytest.raises(UsageError, match="--smart cannot be combined with --compile"):
+        finetune.Options(checkpoint="a", data="b", smart=1.0, compile=True)
+    with pytest.raises(UsageError, match="--adversarial cannot be combined with --compile"):
+        pretrain.Options(checkpoint="a", corpus=("b",), adversarial=True, compile=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.training import failures
 from biosqueeze.training.failures import Anomaly, LossMonitor
-from biosqueeze.training.job import TrainingJob, TrainingSummary
+from biosqueeze.training.job import LongPhase, TrainingJob, TrainingSummary
 from biosqueeze.training.learner import Learner
 from biosqueeze.training.loop import train
 from biosqueeze.training.options import TrainingOptions
@@ -201,7 +201,8 @@ def test_out_of_memory_names_size_length_and_a_way_out(error: Exception, tmp_pat
     rows, length = max(script.shapes[4:6], key=lambda shape: shape[0] * shape[1] ** 2)
     said = str(caught.value)
     assert f"out of memory at step 3 with {rows} sequences of {length} tokens" in said
-    assert "--batch-size 2 --accumulate 4" in said and "--gradient-checkpointing" in said and "--auto-batch" in said
+    assert "--batch-size 2 --accumulate 4 (the same training in smaller parts), or --auto-batch" in said
+    assert "--gradient-checkpointing" not in said  # which this model does not support
     assert "\n" not in said
     assert states(tmp_path) == [2]
 
@@ -237,10 +238,31 @@ def test_other_errors_are_not_changed(tmp_path: Path) -> None:
         run(tmp_path, PLAIN, Script({6: RuntimeError("shapes do not match")}))
 
 
+def advice(options: TrainingOptions, long: int = 0, step: int | None = 7, *, supported: bool = True) -> str:
+    """Return the advice for a training, with its last part in batches of `long` if that is not 0."""
+    learner, source = Fragile(Script()), Mixture(runs.windows(24), None, 0.0, 0)
+    learner.model.supports_gradient_checkpointing = supported
+    phase = LongPhase(source, long, 0.1) if long else None
+    return failures.memory_advice(TrainingJob("test", learner, source, options, Path(), long=phase), step)
+
+
 def test_a_single_sequence_gets_no_smaller() -> None:
     one = replace(PLAIN, batch_size=1)
-    assert failures.memory_advice(one) == "--gradient-checkpointing"
-    assert failures.memory_advice(replace(one, gradient_checkpointing=True)) == "a smaller --max-length"
+    assert advice(one) == "--gradient-checkpointing (with --resume it goes on from step 7)"
+    # A state cannot be resumed with sequences of another length.
+    for shorter in (advice(replace(one, gradient_checkpointing=True)), advice(one, supported=False)):
+        assert shorter == "a smaller --max-length, and --force to start over with it"
+    assert advice(one, long=1, step=None, supported=False) == "a smaller --long-length or --max-length"
+
+
+@pytest.mark.parametrize(
+    ("long", "parts"),
+    [(6, "--batch-size 6 --accumulate 2 --long-batch-size 3"), (9, "--batch-size 4 --accumulate 3 --long-batch-size 3")],
+)
+def test_batches_of_both_lengths_are_divided_alike(long: int, parts: str) -> None:
+    options = replace(PLAIN, batch_size=12)
+    said = advice(options, long, supported=False)
+    assert said == f"{parts} (the same training in smaller parts) (with --resume it goes on from step 7)"
 
 
 @given(st.integers(2, 300), st.integers(1, 9))

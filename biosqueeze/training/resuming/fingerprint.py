@@ -21,6 +21,7 @@ _CHANGEABLE_AFTER_FAILURE = {
     "clip",
     "batch_size",
     "accumulate",
+    "long_batch_size",
     "gradient_checkpointing",
     "precision",
 }
@@ -59,8 +60,9 @@ def _changeable(changed: set[str]) -> set[str]:
     """Return what may differ after a failure, and what follows from these differences.
 
     With another batch size the last batch of an epoch may be cut into fewer micro-batches, and augmentation may draw
-    other text. With another precision a masked language model may propose other words for augmentation.
+    other text. With another precision a masked language model may propose other words for augmentation, so that fewer
+    copies are equal, and a teacher may predict other labels in the unlabelled text, of which an epoch then has another
+    number of sequences.
     """
-    steps = {"steps", "steps_per_epoch"} if changed & {"batch_size", "accumulate"} else set()
-    data = {"data or corpus"} if changed & {"batch_size", "accumulate", "precision"} else set()
-    return _CHANGEABLE_AFTER_FAILURE | steps | data
+    follows = {"data or corpus", "steps", "steps_per_epoch"}
+    return _CHANGEABLE_AFTER_FAILURE | (follows if changed & {"batch_size", "accumulate", "precision"} else set())

@@ -33,7 +33,9 @@ def test_identity_replaces_the_option_of_its_name() -> None:
         ({"steps_per_epoch": 3}, False, ["steps_per_epoch"]),
         ({"steps": 9}, True, ["steps"]),
         ({"batch_size": 1, "accumulate": 16, "steps": 9, "steps_per_epoch": 3, "data or corpus": "b"}, True, []),
-        ({"precision": "fp32", "data or corpus": "b"}, True, []),
+        ({"precision": "fp32", "steps": 9, "steps_per_epoch": 3, "data or corpus": "b"}, True, []),
+        ({"long_batch_size": 1}, True, []),
+        ({"long_batch_size": 1}, False, ["long_batch_size"]),
         ({"lr": 2.0, "data or corpus": "b"}, True, ["data or corpus"]),
     ],
 )
