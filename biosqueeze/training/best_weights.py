@@ -1,6 +1,7 @@
 """Evaluate on the dev split during a training, and keep the best weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,23 +76,32 @@ class BestWeights:
         there.
 
         Args:
-            learner: with the last weights; those of the mean are left in it.
+            learner: with the last weights.
             progress: changed in place.
 
         Returns:
             whether it is kept.
         """
-        if self.weights is not None:
-            state = self.job.learner.model.state_dict()
-            mean = {name: _midpoint(start, state[name].cpu()) for name, start in self.weights.items()}
-            self.job.learner.model.load_state_dict(mean)
-        scores = self.evaluate(learner)
-        score = scores[str(self.job.metric)]
-        note(f"mean of these weights and of those before training: dev {self.job.metric} {score:.4f}")
-        if progress.best_score is not None and score < progress.best_score - _MEAN_MAY_LOSE:
-            return False
-        self._keep(scores, score, progress)
-        return True
+        with self._mean_with_start():
+            scores = self.evaluate(learner)
+            score = scores[str(self.job.metric)]
+            note(f"mean of these weights and of those before training: dev {self.job.metric} {score:.4f}")
+            if progress.best_score is not None and score < progress.best_score - _MEAN_MAY_LOSE:
+                return False
+            self._keep(scores, score, progress)
+            return True
+
+    @contextmanager
+    def _mean_with_start(self) -> Iterator[None]:
+        """Give the model the mean of its weights and of those before the first step inside the block."""
+        if self.weights is None:
+            yield
+            return
+        model = self.job.learner.model
+        last = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict({name: _midpoint(start, last[name]) for name, start in self.weights.items()})
+        yield
+        model.load_state_dict(last)
 
     def _keep(self, scores: Mapping[str, float], score: float, progress: Progress) -> None:
         progress.best_score, progress.best_step, progress.best = score, progress.step, dict(scores)

@@ -281,11 +281,16 @@ class TrainingLoop:
             self._fall()
         if self.job.probe and self.job.probe.is_due(step, self.total):
             self._probe(self.job.probe)
-        if self._in_any_process(self.interrupt.is_set()):
-            self._save()
-            raise KeyboardInterrupt(f"the state at step {step} of {self.total} is saved; --resume goes on from there")
+        self._end_if_interrupted()
         if step % self.options.save_every == 0 and step < self.total:
             self._save()
+
+    def _end_if_interrupted(self) -> None:
+        """Save the state and raise KeyboardInterrupt after Ctrl-C or a signal in any process."""
+        if self._in_any_process(self.interrupt.is_set()):
+            self._save()
+            step = self.progress.step
+            raise KeyboardInterrupt(f"the state at step {step} of {self.total} is saved; --resume goes on from there")
 
     def _evaluate(self, compare: Callable[[dict[str, float], state.Progress], None]) -> None:
         """Score the model on dev; `compare` keeps the best weights."""
@@ -349,10 +354,10 @@ class TrainingLoop:
             shutil.rmtree(self.job.directory / UNFINISHED_STATE, ignore_errors=True)
         progress = self.progress
         self.summary.tokens, self.summary.seconds = progress.tokens, time.monotonic() - started - self.probing
+        if progress.best_step == 0:
+            self._average_with_start()
         with self._whole():  # the last weights
             model = self.job.learner.model
-            if progress.best_step == 0:
-                self._average_with_start()
         self.summary.steps, self.summary.best_step = progress.step, progress.best_step
         self.summary.start_score, self.summary.falls_from = progress.start_score, progress.falls_from
         self.summary.best, self.summary.last, self.summary.held_out = progress.best, progress.last, progress.held_out
@@ -363,8 +368,13 @@ class TrainingLoop:
 
     def _average_with_start(self) -> None:
         """Keep the mean of the first and the last weights, where it scores about as high on dev as the first."""
-        with self.average.applied() if self.average else nullcontext():
+        before, start = replace(self.progress), self.best.weights
+        with self._whole(), self.average.applied() if self.average else nullcontext():
             self.summary.is_mean_with_start = self.best.average_with_start(self.learner, self.progress)
+        progress, best = self.progress, self.best.weights
+        self.progress, self.best.weights = before, start
+        self._end_if_interrupted()  # a resumed run scores the mean again
+        self.progress, self.best.weights = progress, best
         if not self.summary.is_mean_with_start:
             warn(
                 f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "

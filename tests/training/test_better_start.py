@@ -8,7 +8,7 @@ import torch
 
 from biosqueeze.finetuning.options import FineTuningOptions
 from tests.training import runs
-from tests.training.interruption import cut_and_resumed
+from tests.training.interruption import cut_and_resumed, interrupted
 
 OPTIONS = FineTuningOptions(steps=12, eval_every=2, patience=2, batch_size=4, lr=1e-3, precision="fp32", seed=3)
 RISING_THEN_LEVEL = {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}  # patience ends the training at step 8
@@ -35,6 +35,21 @@ def test_better_start_is_kept(schedule: str, tmp_path: Path, capsys: pytest.Capt
     assert all(torch.equal(done.weights[name], tensor) for name, tensor in before.items())
     assert (done.summary.best_step, done.summary.best, done.summary.start_score) == (0, {"f1": 0.51}, 0.51)
     assert "a lower --lr than 0.001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+def test_ctrl_c_while_the_mean_is_scored_saves_the_state(schedule: str, tmp_path: Path) -> None:
+    options = replace(OPTIONS, schedule=schedule)
+    whole = trained(tmp_path / "whole", options, start=0.5001)  # the mean, which scores 0.5 too, is kept
+    assert whole.summary.is_mean_with_start
+    cut, score = tmp_path / "cut", scores(tmp_path / "cut", 0.5001)
+    with pytest.raises(KeyboardInterrupt, match="the state at step 8 of 12 is saved"):
+        runs.run(cut, options, evaluate=interrupted(score, 6), keeps_better_start=True)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(cut, replace(options, resume=True), evaluate=interrupted(score, 1), keeps_better_start=True)
+    resumed = runs.run(cut, replace(options, resume=True), evaluate=score, keeps_better_start=True)
+    assert runs.same(resumed, whole)
+    assert resumed.summary.as_metrics().items() >= {"mean_with_start": True, "best_step": 8, "start_score": 0.5001}.items()
 
 
 class ScoresOfMean:
