@@ -37,6 +37,7 @@ from biosqueeze.training.loop import train
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.resuming.state import check_options
 from biosqueeze.training.sources import Mixture
 
 
@@ -86,6 +87,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     trained_head = has_trained_head(request, setup.loss_config, before=models.student_has_head)
     if not trained_head:
         request = replace(request, training=without_dev_scores(request, setup.loss_config))
+    check_options(directory, request.training, UNCOMPARED_ON_RESUME)  # before the teacher runs, which takes minutes
     data = _load_data(request, setup)
     dev = _dev_set(data, trained_head=trained_head)
     teachers_score = teacher_score(request, models, dev)

@@ -30,6 +30,7 @@ from biosqueeze.training.metrics_log import METRICS_FILE
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
+from biosqueeze.training.resuming.state import check_options
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def pretrain(request: PretrainingRequest, directory: Path) -> PretrainingResult:
     start = load_start(request.start, head_of_objective(options.objective, family_name(request.start)), options.seed)
     check_supported(options, start.model)
     learner = build_learner(start, options)
+    check_options(directory, options, UNCOMPARED_ON_RESUME)
     texts = _read_texts(request, start)  # last, as it may take hours
     result = PretrainingResult(learner, start)
     identity = _identity(request.start) | texts.identity

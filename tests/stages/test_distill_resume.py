@@ -56,3 +56,5 @@ def test_resume_with_other_options_raises(pico_bert: Path, text: Path, tmp_path:
     ):
         result = shell(*common, "--steps", 5000, "--resume", *words)
         assert (result.code, f"other values of {names};" in result.err) == (1, True), result.err
+        is_read = "prepared" in result.err  # the text is read only where the options do not differ already
+        assert is_read == (names == "data or corpus"), result.err

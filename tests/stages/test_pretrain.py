@@ -180,6 +180,9 @@ def test_resumed_equals_uninterrupted(objective, ends, models, text, tmp_path, s
         with monkeypatch.context() as patch:
             interrupted(patch, step)
             assert shell("pretrain", *options, "--out", out, "--resume", "auto").code == 130
+    refused = shell("pretrain", *options, "--lr", "1", "--out", out, "--resume")
+    assert "was started with other values of lr;" in refused.err
+    assert "tokens" not in refused.err  # the text is not read
     assert shell("pretrain", *options, "--out", out, "--resume").code == 0
     assert same(out, tmp_path / "whole")
     assert log_of(out) == log_of(tmp_path / "whole")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
@@ -19,10 +19,13 @@ from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.files import publish_directory, read_json, write_json
 from biosqueeze.files.json_object import JsonObject
 from biosqueeze.files.saved_states import PROGRESS_FILE, UNFINISHED_STATE, complete_states, remove_states, state_folder
-from biosqueeze.training.resuming.fingerprint import differing
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.resuming.fingerprint import differing, fingerprint_of
 
 Weights = dict[str, torch.Tensor]
 
+# Options in whose place a fingerprint has values of the job, see `fingerprint_of`.
+_OF_THE_JOB = ("steps", "maskings")
 # What torch, safetensors and pickle raise for a file that is not what they wrote.
 _DAMAGE = (
     *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError),
@@ -72,6 +75,24 @@ def save(accelerator: Accelerator, directory: Path, progress: Progress, best: We
     accelerator.wait_for_everyone()
 
 
+def check_options(directory: Path, options: TrainingOptions, uncompared: Collection[str]) -> None:
+    """Check the options that resume a training, before its data are read; `load` checks the rest.
+
+    Args:
+        directory: of the states; without any, nothing is checked.
+        options: of the stage.
+        uncompared: see `fingerprint_of`.
+
+    Raises:
+        SqueezeError: the newest state is damaged, or belongs to a run with other options.
+    """
+    if not (options.resume and complete_states(directory)):
+        return
+    found = ("batch_size", "accumulate") if options.auto_batch else ()
+    left_out = {*uncompared, *_OF_THE_JOB, *found}
+    _check(directory, _read(_newest(directory)), fingerprint_of(options, identity={}, uncompared=left_out))
+
+
 def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, Any]) -> tuple[Progress, Weights | None]:
     """Load the newest state into the prepared model, optimiser and schedule.
 
@@ -80,12 +101,7 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
     """
     state = _newest(directory)
     progress = _read(state)
-    names = differing(progress.fingerprint, fingerprint, failed=progress.failed)
-    if names:
-        raise SqueezeError(
-            f"{directory} was started with other values of {', '.join(names)}; repeat the command as it was, "
-            "or start over with --force instead of --resume"
-        )
+    _check(directory, progress, fingerprint)
     best = state / "best.safetensors"
     try:
         accelerator.load_state(str(state))
@@ -97,6 +113,15 @@ def load(accelerator: Accelerator, directory: Path, fingerprint: Mapping[str, An
         raise SqueezeError(f"{state} is damaged; {_remedy(state)}") from error
     progress.fingerprint, progress.failed = dict(fingerprint), False
     return progress, weights
+
+
+def _check(directory: Path, progress: Progress, fingerprint: Mapping[str, Any]) -> None:
+    names = differing(progress.fingerprint, fingerprint, failed=progress.failed)
+    if names:
+        raise SqueezeError(
+            f"{directory} was started with other values of {', '.join(names)}; repeat the command as it was, "
+            "or start over with --force instead of --resume"
+        )
 
 
 def _check_random_states(path: Path) -> None:
