@@ -41,6 +41,14 @@ def test_the_guide_lists_every_preset_and_loss() -> None:
     assert first_cells(page, "Single losses") - {"--loss"} == set(registry.names("objectives"))
 
 
+@pytest.mark.parametrize("name", registry.names("objectives"))
+def test_the_guide_says_which_losses_read_hidden_states(name: str) -> None:
+    loss = registry.load("objectives", name)
+    row = re.search(rf"^\| .*`{name}`.* \| (.+) \|$", text_of(GUIDES / "choose_losses.md"), re.MULTILINE)
+    assert row
+    assert ("hidden states" in row[1] or "embedding outputs" in row[1]) == (loss.READS == "hidden")
+
+
 def test_the_guide_lists_every_student() -> None:
     assert first_cells(GUIDES / "distil_on_plain_text.md", "Students") - {"--student"} == set(PRESETS)
 

@@ -71,7 +71,7 @@ class TrainingOptions(WritingOptions):
     ] = 16
     accumulate: Annotated[
         int,
-        "Batches whose gradients are summed for one optimiser step.",
+        "Batches whose mean loss one optimiser step lowers.",
         Bounds(least=1),
         Group.OPTIMISATION,
     ] = 1
