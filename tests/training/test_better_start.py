@@ -49,7 +49,9 @@ def test_ctrl_c_while_the_mean_is_scored_saves_the_state(schedule: str, tmp_path
         runs.run(cut, replace(options, resume=True), evaluate=interrupted(score, 1), keeps_better_start=True)
     resumed = runs.run(cut, replace(options, resume=True), evaluate=score, keeps_better_start=True)
     assert runs.same(resumed, whole)
-    assert resumed.summary.as_metrics().items() >= {"mean_with_start": True, "best_step": 8, "start_score": 0.5001}.items()
+    assert (
+        resumed.summary.as_metrics().items() >= {"mean_with_start": True, "best_step": 8, "start_score": 0.5001}.items()
+    )
 
 
 class ScoresOfMean:

@@ -257,7 +257,10 @@ def test_a_single_sequence_gets_no_smaller() -> None:
 
 @pytest.mark.parametrize(
     ("long", "parts"),
-    [(6, "--batch-size 6 --accumulate 2 --long-batch-size 3"), (9, "--batch-size 4 --accumulate 3 --long-batch-size 3")],
+    [
+        (6, "--batch-size 6 --accumulate 2 --long-batch-size 3"),
+        (9, "--batch-size 4 --accumulate 3 --long-batch-size 3"),
+    ],
 )
 def test_batches_of_both_lengths_are_divided_alike(long: int, parts: str) -> None:
     options = replace(PLAIN, batch_size=12)

@@ -98,10 +98,10 @@ def evaluations_of_plateau(
     """Return how often to evaluate, and the patience.
 
     The interval is shorter where a step takes long, on long sequences, and with few training examples, where the best
-    score comes within the first steps; but never shorter than an evaluation has batches of the size of a step, however
-    the steps are split. With few examples more evaluations have to be without a better score, for as many steps as with
-    many, because the noise of dev scores is larger than their rise from one evaluation to the next. Of long sequences,
-    whose steps take the most time, a part of the goal is enough.
+    score comes within the first steps; with few it is not made shorter than an evaluation has batches of the size of a
+    step, however the steps are split. With few examples more evaluations have to be without a better score, for as many
+    steps as with many, because the noise of dev scores is larger than their rise from one evaluation to the next. Of
+    long sequences, whose steps take the most time, a part of the goal is enough.
 
     Args:
         options: of the training; its eval_every and its patience override the defaults.
