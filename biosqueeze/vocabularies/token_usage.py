@@ -96,8 +96,8 @@ def _warn_of_sums(source: str, warnings: Sequence[str | CountedWarning]) -> None
         if isinstance(warning, CountedWarning):
             sums[warning.what] += warning.count
     once = dict.fromkeys(warning for warning in warnings if isinstance(warning, str))
-    for warning in (*once, *(CountedWarning(count, what) for what, count in sums.items())):
-        warn(f"{source}: {warning}; what is cut off or left out does not count")
+    for message in (*once, *(str(CountedWarning(count, what)) for what, count in sums.items())):
+        warn(f"{source}: {message}; what is cut off or left out does not count")
 
 
 def _task_in(source: str, task: TaskRecord | None) -> Task | None:
