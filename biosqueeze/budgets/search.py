@@ -23,7 +23,7 @@ from biosqueeze.models.families import check_length, family_of, longest_input
 from biosqueeze.models.loading.detection import detect_head
 from biosqueeze.models.loading.load import load_config
 from biosqueeze.progress import note, table
-from biosqueeze.vocabularies.change import VocabularyChange
+from biosqueeze.vocabularies.change import VocabularyChange, plan_vocabulary
 
 if TYPE_CHECKING:
     from biosqueeze.budgets.timing import TimingRequest
@@ -51,6 +51,8 @@ class BudgetSearch:
 
     config: PreTrainedConfig
     """With the new vocabulary, where there is one."""
+    vocabulary: VocabularyChange | None
+    """None where it stays."""
     guide: Guide
     budgets: tuple[Budget, ...]
     candidates: Candidates
@@ -161,38 +163,42 @@ class BudgetSearch:
         return [*columns, *(["ms predicted", "speed-up"] if is_timed else [])], rows
 
 
-def open_search(
-    options: Any, source: Checkpoint, vocabulary: VocabularyChange | None, config: PreTrainedConfig | None = None
-) -> BudgetSearch:
+def open_search(options: Any, source: Checkpoint, config: PreTrainedConfig | None = None) -> BudgetSearch:
     """List the shapes, and check that the budgets are possible as far as it is known without weights and times.
 
+    What does not depend on a new vocabulary is checked before its text is read, which may take minutes.
+
     Args:
-        options: `BudgetOptions` and `ImportanceOptions` with `field` and `seed`.
+        options: `BudgetOptions`, `ImportanceOptions` and `VocabularyOptions` with `seed`.
         source: that is cut.
-        vocabulary: that it gets before; None where it keeps its own.
         config: the source's, where its weights were read; None for that in config.json.
 
     Raises:
         UsageError: no shape fits a budget, no cut is needed, or an option is wrong.
-        SqueezeError: there are no such calibration data, or a backend is not installed.
+        SqueezeError: there are no such calibration data, a backend is not installed, or the vocabulary cannot be
+            changed.
     """
     config = load_config(source) if config is None else config
     architecture = family_of(config).architecture(detect_head(source, config))
-    changed = vocabulary.new_config(config) if vocabulary else config
     length, budgets = _length(options, source, config), budgets_of(options)
+    is_timed = budgets[0].quantity == "milliseconds"
+    if is_timed:
+        from biosqueeze.budgets.timing import check_backend  # its imports take seconds
+
+        check_backend(options.backend)
     narrows = family_of(config).supports_narrowing and _scores_width(options.importance_name)
-    shapes = shapes_of(changed, narrows=narrows)
-    guide = plan_guide(options, source, changed, widths_for(changed, min(shapes)), "1")
+    shapes = shapes_of(config, narrows=narrows)
+    guide = plan_guide(options, source, config, widths_for(config, min(shapes)), "1")
+    vocabulary = plan_vocabulary(source, options, config)
+    changed = vocabulary.new_config(config) if vocabulary else config
     counter, own = ShapeCounter(changed, architecture, length), own_shape(config)
     original = ShapeCounter(config, architecture, length).of(own)
     every = tuple(Candidate(shape, hidden_size(changed, shape), counter.count(shape)) for shape in shapes)
     candidates = Candidates(Candidate(own, hidden_size(config, own), original), every)
-    timing = None
-    if budgets[0].quantity == "milliseconds":
-        timing = _timing(options, (config, changed), architecture, shapes, length)
-    else:
+    timing = _timing(options, (config, changed), architecture, shapes, length) if is_timed else None
+    if not timing:
         candidates.fitting(budgets[0])
-    return BudgetSearch(changed, guide, budgets, candidates, length, timing)
+    return BudgetSearch(changed, vocabulary, guide, budgets, candidates, length, timing)
 
 
 def _timing(
@@ -205,7 +211,7 @@ def _timing(
     from biosqueeze.backends import default_threads
     from biosqueeze.budgets.timing import TimingRequest
 
-    request = TimingRequest(
+    return TimingRequest(
         config=configs[1],
         original=configs[0],
         architecture=architecture,
@@ -215,8 +221,6 @@ def _timing(
         length=length,
         threads=options.threads or default_threads(),
     )
-    request.check()
-    return request
 
 
 def _length(options: Any, source: Checkpoint, config: PreTrainedConfig) -> int:

@@ -37,6 +37,24 @@ _VOCABULARY = 2048
 _WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "dtype", "id2label", "label2id")
 
 
+def check_backend(spec: str) -> None:
+    """Check that a backend can be measured.
+
+    Args:
+        spec: runtime and precision.
+
+    Raises:
+        UsageError: there is no such backend, or its models need calibration text.
+        SqueezeError: it is not installed.
+    """
+    if parse_spec(spec) == ("openvino", "int8"):
+        raise UsageError(
+            "--backend openvino:int8 needs models with fixed ranges, which random weights do not have; give "
+            "onnxruntime:int8, or openvino"
+        )
+    check_installed(spec)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimingRequest:
     """Which models are measured, and how."""
@@ -75,20 +93,6 @@ class TimingRequest:
         if not self.architecture.endswith(_OVER_VOCABULARY):
             changed.vocab_size = min(config.vocab_size, max(_VOCABULARY, (config.pad_token_id or 0) + 1))
         return changed
-
-    def check(self) -> None:
-        """Check that the backend can be measured.
-
-        Raises:
-            UsageError: there is no such backend, or its models need calibration text.
-            SqueezeError: it is not installed.
-        """
-        if parse_spec(self.spec) == ("openvino", "int8"):
-            raise UsageError(
-                "--backend openvino:int8 needs models with fixed ranges, which random weights do not have; give "
-                "onnxruntime:int8, or openvino"
-            )
-        check_installed(self.spec)
 
     def cached(self) -> LatencyTable | None:
         """Return the times that were measured before, if there are any."""

@@ -29,7 +29,7 @@ from biosqueeze.models.custom_heads.files import has_cosine, predicts_masked, sa
 from biosqueeze.models.heads import main_output
 from biosqueeze.models.output_tensors import tensors_of
 from biosqueeze.progress import CountedWarning, collect_warnings, warn
-from biosqueeze.tasks import Task, open_task
+from biosqueeze.tasks import Dataset, open_task
 
 Batch = Mapping[str, Tensor]
 _BATCH_SIZE = 8
@@ -132,20 +132,19 @@ def _task_features(
     _, task = task_of(checkpoint, request.task, "to calibrate")
     length = sequence_length(checkpoint, None, tokenizer.model_max_length)
     seen: set[str] = set()
-    for part, _ in _training_examples(task, request):
+    for part in _shuffled(task.read(request.source, ("train",)), request):
         with collect_warnings() as warnings:
             windows = task.encode(part, checkpoint.labels, tokenizer, length)
         _warn_once(warnings, seen)
         yield from (window.features for window in windows)
 
 
-def _training_examples(task: Task, request: CalibrationRequest) -> Iterator[tuple[Sequence[Any], tuple[str, ...]]]:
-    """Yield some examples at a time, in random order, and the labels of the data."""
-    data = task.read(request.source, ("train",))
+def _shuffled(data: Dataset, request: CalibrationRequest) -> Iterator[Sequence[Any]]:
+    """Yield some training examples at a time, in random order."""
     examples = list(data.splits["train"])
     Random(request.seed).shuffle(examples)
     for start in range(0, len(examples), _CHUNK):
-        yield examples[start : start + _CHUNK], data.labels
+        yield examples[start : start + _CHUNK]
 
 
 def _warn_once(warnings: Sequence[str | CountedWarning], seen: set[str]) -> None:
@@ -178,9 +177,11 @@ def _lines(request: CalibrationRequest, tokenizer: Any, length: int) -> Iterator
 
 def _text_of_examples(request: CalibrationRequest, tokenizer: Any, length: int) -> Iterator[NDArray[np.int64]]:
     task = open_task(str(request.text_of))
-    for part, labels in _training_examples(task, request):
+    data = task.read(request.source, ("train",))
+    task = task.with_scheme(data.scheme)
+    for part in _shuffled(data, request):
         with collect_warnings():  # long ones are cut like lines
-            windows = task.encode(part, labels, tokenizer, length)
+            windows = task.encode(part, data.labels, tokenizer, length)
         yield from (np.asarray(window.features[INPUT_IDS], dtype=np.int64) for window in windows)
 
 

@@ -114,8 +114,8 @@ def plan(options: Options) -> Plan:
     options = with_calibration(options, source, config, narrows=options.narrows)
     out = check_output(_out(options, source), inputs_of(options, source), force=options.force)
     if options.has_budget:
-        vocabulary = plan_vocabulary(source, options, config)
-        steps = (*(vocabulary.steps if vocabulary else ()), *open_search(options, source, vocabulary).plan())
+        search = open_search(options, source)
+        steps = (*(search.vocabulary.steps if search.vocabulary else ()), *search.plan())
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
     vocabulary = plan_vocabulary(source, options, changed)
@@ -332,13 +332,11 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     from biosqueeze.importance.guided_cut import GuidedCut
     from biosqueeze.importance.kept_shape import described
     from biosqueeze.models.loading.load import load_config, load_model
-    from biosqueeze.vocabularies.change import plan_vocabulary
 
     loaded, config = load_model(source, seed=options.seed), load_config(source)
     config.tie_word_embeddings = loaded.model.config.tie_word_embeddings  # see `load_model`
-    vocabulary = plan_vocabulary(source, options, config)
-    search = open_search(options, source, vocabulary, config)
-    start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
+    search = open_search(options, source, config)
+    start = _with_vocabulary(_whole(source, loaded, options.seed), search.vocabulary, options.seed)
     search = search.timed()  # minutes, so after the weights were checked
     calibration = read_calibration(search.guide.request, source, start.model, start.tokenizer)
     guided = GuidedCut(search.guide, calibration, start.model)

@@ -1,5 +1,6 @@
 """Count the tokens of texts and of labelled data."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.data.records.sample import take_sample
 from biosqueeze.data.text.corpus import corpus_files, read_files
 from biosqueeze.data.text.prepared import all_cores, megabyte_progress
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes
 from biosqueeze.manifest import TaskRecord
-from biosqueeze.progress import note, track
+from biosqueeze.progress import CountedWarning, collect_warnings, note, track, warn
 from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.tasks.sniffing import guess, may_be_labelled
@@ -71,26 +73,53 @@ def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64
 def _labelled(tokenizer: Any, source: str, task: Task) -> Iterator[NDArray[np.int64]]:
     """Encode labelled data as the training does: what is a word there need not be one in running text."""
     data = task.read(source, [split for split in task.splits(source) if split in _SPLITS])
+    task = task.with_scheme(data.scheme)
     special = np.array(tokenizer.all_special_ids)
+    warnings: list[str | CountedWarning] = []
     for examples in data.splits.values():
         with track(f"count the tokens of {source}", len(examples)) as bar:
             for start in range(0, len(examples), _LINES_AT_ONCE):
                 part = examples[start : start + _LINES_AT_ONCE]
-                windows = task.encode(part, data.labels, tokenizer, tokenizer.model_max_length)
+                with collect_warnings() as found:
+                    windows = task.encode(part, data.labels, tokenizer, tokenizer.model_max_length)
+                warnings += found
                 ids = np.concatenate([window.features["input_ids"] for window in windows])
                 yield ids[~np.isin(ids, special)]
                 bar.advance(len(part))
+    _warn_of_sums(source, warnings)
+
+
+def _warn_of_sums(source: str, warnings: Sequence[str | CountedWarning]) -> None:
+    """Print the warnings of all parts once; their advice is on options of a training, so it is left out."""
+    sums: Counter[str] = Counter()
+    for warning in warnings:
+        if isinstance(warning, CountedWarning):
+            sums[warning.what] += warning.count
+    once = dict.fromkeys(warning for warning in warnings if isinstance(warning, str))
+    for message in (*once, *(str(CountedWarning(count, what)) for what, count in sums.items())):
+        warn(f"{source}: {message}; what is cut off or left out does not count")
 
 
 def _task_in(source: str, task: TaskRecord | None) -> Task | None:
     """Return the kind of task of labelled data; None for a corpus."""
     if not may_be_labelled(source):
         return None
+    if own := _own_task(source, task):
+        return own
     try:
         guessed = guess(source, Formulation())
     except SqueezeError:  # then it is read as a corpus, which has errors of its own
         return None
-    if task is not None and task.name in (guessed.kind, *guessed.others):
-        return open_task(task.name, Formulation.from_manifest(task.formulation), task.scheme or "")
     note(f"{source} is read as {guessed.kind}: {guessed.reason}")
     return open_task(guessed.kind)
+
+
+def _own_task(source: str, record: TaskRecord | None) -> Task | None:
+    """Return the task of a fine-tuning, with its columns and encoding, if a source has data of it."""
+    if record is None:
+        return None
+    task = open_task(record.name, Formulation.from_manifest(record.formulation), record.scheme or "")
+    try:
+        return task if task.sniff(take_sample(source)) > 0 else None
+    except SqueezeError:  # data with other columns
+        return None

@@ -12,7 +12,7 @@ from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.errors import UsageError
 from biosqueeze.models.cuts.gradual import check_steps, next_size, next_widths
-from biosqueeze.models.cuts.width import Widths
+from biosqueeze.models.cuts.width import Widths, choose_widths
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, renames_to
@@ -123,6 +123,18 @@ def test_every_step_cuts_heads_of_an_electra(heads: int, refused: int, data: st.
         assert kept in possible and kept < config.num_attention_heads
         config.num_attention_heads, config.hidden_size = kept, kept * 8
     assert kept == target
+
+
+@pytest.mark.parametrize(("hidden", "steps"), [(240, 3), (240, 9), (180, 5)])
+def test_narrower_heads_stay_as_many_on_the_way(hidden: int, steps: int) -> None:
+    config = transformers.BertConfig(hidden_size=384, num_attention_heads=12)
+    for left in range(steps, 0, -1):
+        target = choose_widths(config, None, None, hidden)
+        check_steps(config, None, target, left)
+        size = next_widths(config, target, left).head_size
+        assert size and hidden <= 12 * size < config.hidden_size
+        config.hidden_size = 12 * size
+    assert config.hidden_size == hidden
 
 
 @pytest.mark.parametrize(

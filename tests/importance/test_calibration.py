@@ -1,6 +1,8 @@
 """Which text is drawn to calibrate on."""
 
+import json
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +10,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.importance import calibration
 from biosqueeze.importance.calibration import read_calibration
-from biosqueeze.importance.sources import CalibrationRequest
+from biosqueeze.importance.sources import CalibrationRequest, open_request
 from biosqueeze.models.loading.load import load_model, load_tokenizer
 from tests import pico
 
@@ -52,6 +54,17 @@ def test_tokens_that_are_masked_count_as_what_they_were(drawn):
     assert read.token_counts(len(pico.shared_tokenizer())).tolist() == [
         ids.count(number) for number in range(len(pico.shared_tokenizer()))
     ]
+
+
+def test_texts_of_another_task_with_several_labels(pico_ner, tmp_path):
+    records = [{"text": text, "labels": ["a", "b"][: number % 3]} for number, text in enumerate(LINES)]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, records)))
+    checkpoint = open_checkpoint(str(pico_ner))
+    options = SimpleNamespace(calibration=str(tmp_path), field="text", calibration_tokens=50, seed=0)
+    request = open_request(options, checkpoint, "--importance wanda", 128)
+    assert request.text_of == "classification"
+    read = read_calibration(request, checkpoint, load_model(checkpoint).model, load_tokenizer(checkpoint))
+    assert read.tokens >= 50 and read.loss_sum is None
 
 
 def test_the_beginning_is_drawn_from_first(monkeypatch):

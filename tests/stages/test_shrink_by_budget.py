@@ -5,6 +5,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -139,6 +140,16 @@ def test_impossible_budgets(shell, pico_bert, words, message, mode):
     assert result.code == 2
     assert message in result.err and len(result.err.strip().splitlines()) == 1
     assert result.out == "" and not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--params 15K --importance fihser", "--speedup 2 --backend openvino:int8", "--flops 0.5 --length 999"],
+)
+def test_options_are_checked_before_the_text_is_read(shell, pico_bert, words):
+    with mock.patch("biosqueeze.vocabularies.change.count_tokens", side_effect=AssertionError):
+        said = shell("shrink", pico_bert, "--vocab-keep", "demo:text", *words.split())
+    assert said.code == 2, said.err
 
 
 @pytest.mark.parametrize(("budget", "more"), [("--flops 0.5", ""), ("--params 9K", "; a smaller vocabulary has fewer")])

@@ -193,6 +193,15 @@ def test_a_tokenizer_without_tokens_is_refused(shell: Shell, pico_bert: Path) ->
     assert result.code == 1 and "the tokenizer has no tokens" in result.err
 
 
+def test_padding_of_the_tokenizer_may_end_texts_too(shell: Shell, pico_bert: Path) -> None:
+    tokenizer = pico.shared_tokenizer("eurobert")
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+    tokenizer.save_pretrained("own")
+    said = shell("shrink", pico_bert, "--tokenizer", "own", "--out", "moved")
+    assert said.code == 0, said.err
+    assert open_checkpoint("moved").config["pad_token_id"] == tokenizer.pad_token_id
+
+
 def test_padding_is_that_of_the_student(shell: Shell, pico_roberta: Path) -> None:
     pico.tokenizer_of("bert").save_pretrained("words")
     words = ("shrink", pico_roberta, "--student", "electra-small", "--tokenizer", "words", "--out", "small")

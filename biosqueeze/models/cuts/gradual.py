@@ -75,7 +75,7 @@ def check_steps(config: Any, layers: str | None, target: "Widths", steps: int | 
     most = max(
         neurons - (target.ffn or neurons),
         len(_smaller(config, heads, target.heads, group, size)),
-        len(_smaller(config, size, target.head_size, 1, heads)),
+        len(_narrower(config, size, target, heads)),
         config.num_hidden_layers - int(layers) if layers else 0,
     )
     if 1 <= most < steps:
@@ -95,11 +95,10 @@ def next_widths(config: Any, target: "Widths", steps: int | None) -> "Widths":
     ffn = target.ffn and next_size(neurons, target.ffn, steps, kernel_multiple(target.ffn))
     kept = target.heads and group * next_size(heads // group, target.heads // group, steps)
     narrow = target.head_size and next_size(size, target.head_size, steps)
-    if (kept or heads) * (narrow or size) == unprojected_hidden(config):
-        if kept and kept != target.heads:
-            kept = _nearest(_smaller(config, heads, target.heads, group, narrow or size), kept, steps)
-        elif narrow and narrow != target.head_size:
-            narrow = _nearest(_smaller(config, size, target.head_size, 1, kept or heads), narrow, steps)
+    if kept and kept != target.heads and kept * (narrow or size) == unprojected_hidden(config):
+        kept = _nearest(_smaller(config, heads, target.heads, group, narrow or size), kept, steps)
+    if narrow and narrow not in {size, *(sizes := _narrower(config, size, target, kept or heads))}:
+        narrow = _nearest(sizes, narrow, steps)
     return replace(
         target,
         ffn=None if ffn == neurons else ffn,
@@ -120,6 +119,16 @@ def _smaller(config: Any, now: int, target: int | None, multiple: int, other: in
     """
     sizes = range(target, now, multiple) if target is not None else ()
     return [size for size in sizes if size * other != unprojected_hidden(config)]
+
+
+def _narrower(config: Any, now: int, target: "Widths", heads: int) -> list[int]:
+    """Return the sizes of heads on the way, as `_smaller` does.
+
+    At a size that divides the hidden size in the end, --hidden would next cut heads, and not narrow all of them.
+    """
+    hidden = heads * target.head_size if target.head_size and not target.heads else None
+    sizes = _smaller(config, now, target.head_size, 1, heads)
+    return [size for size in sizes if size == target.head_size or hidden is None or hidden % size]
 
 
 def _nearest(sizes: Sequence[int], wanted: int, steps: int) -> int:
