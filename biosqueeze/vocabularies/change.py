@@ -19,12 +19,13 @@ from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabular
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.options.rules import is_given
+from biosqueeze.progress import collect_warnings
 from biosqueeze.tasks.sniffing import may_be_labelled
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
 from biosqueeze.vocabularies.kept_tokens import KeptTokens, TokenizerContent, choose_tokens
 from biosqueeze.vocabularies.options import VocabularyOptions
-from biosqueeze.vocabularies.token_usage import count_tokens
+from biosqueeze.vocabularies.token_usage import CountedTexts
 
 _BYTES = 4  # of a float32
 
@@ -94,7 +95,8 @@ def _check_field(options: Any) -> None:
 def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChange:
     config, tokenizer = load_config(source), load_tokenizer(source)
     content = TokenizerContent.of(tokenizer)
-    usage = count_tokens(tokenizer, options.vocab_keep, options.field, source.task)
+    texts = CountedTexts.of(options.vocab_keep, options.field, source.task)
+    usage = texts.count(tokenizer)
     kept = choose_tokens(content, usage.counts.tolist(), options.vocab_size, named_ids(config))
     if len(kept.ids) == config.vocab_size:
         raise UsageError(
@@ -105,7 +107,8 @@ def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChang
     coverage = int(usage.counts[list(kept.ids)].sum()) / usage.total
     facts |= {"tokens_of_text": usage.total, "coverage": coverage}
     if coverage < 1 and not any(map(is_stream, options.vocab_keep)):
-        facts["tokens_of_text_after"] = count_tokens(cut, options.vocab_keep, options.field, source.task).total
+        with collect_warnings():  # those of the first count
+            facts["tokens_of_text_after"] = texts.count(cut).total
     return VocabularyChange(
         cut, [[number] for number in kept.ids], _cut_steps(source, kept, config.vocab_size, facts), facts, is_cut=True
     )

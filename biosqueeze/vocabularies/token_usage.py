@@ -1,10 +1,10 @@
 """Count the tokens of texts and of labelled data."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,27 +37,40 @@ class TokenUsage:
         return int(self.counts.sum())
 
 
-def count_tokens(tokenizer: Any, sources: Sequence[str], field: str, task: TaskRecord | None) -> TokenUsage:
-    """Count the tokens of corpora, and of the train and dev splits of labelled data.
+@dataclass(frozen=True)
+class CountedTexts:
+    """Corpora, and the train and dev splits of labelled data, whose tokens are counted."""
 
-    Args:
-        tokenizer: a fast tokenizer of transformers.
-        sources: corpora as every --corpus takes them, and directories of labelled data.
-        field: the field of a JSONL record that holds the text.
-        task: that the model was fine-tuned on; data of this kind are encoded as in its fine-tuning.
+    tasks: Mapping[str, Task | None]
+    """How each source is read; None for a corpus."""
+    field: str
+    """Field of a JSONL record of a corpus that holds the text."""
 
-    Raises:
-        SqueezeError: a source cannot be read, or holds no text.
-    """
-    counts = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=np.int64)
-    for source in sources:
-        kind = _task_in(source, task)
-        for ids in _labelled(tokenizer, source, kind) if kind else _plain(tokenizer, source, field):
-            counts += np.bincount(ids, minlength=len(counts))
-    usage = TokenUsage(counts)
-    if not usage.total:
-        raise SqueezeError(f"{', '.join(sources)} holds no token of this tokenizer; give other text")
-    return usage
+    @classmethod
+    def of(cls, sources: Sequence[str], field: str, record: TaskRecord | None) -> Self:
+        """Find out how sources are read, and print it.
+
+        Args:
+            sources: corpora as every --corpus takes them, and directories of labelled data.
+            field: of a corpus.
+            record: of the task that the model was fine-tuned on; data of this kind are encoded as in its fine-tuning.
+        """
+        return cls({source: _task_in(source, record) for source in sources}, field)
+
+    def count(self, tokenizer: Any) -> TokenUsage:
+        """Count the tokens by a fast tokenizer of transformers.
+
+        Raises:
+            SqueezeError: a source cannot be read, or holds no text.
+        """
+        counts = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=np.int64)
+        for source, task in self.tasks.items():
+            for ids in _labelled(tokenizer, source, task) if task else _plain(tokenizer, source, self.field):
+                counts += np.bincount(ids, minlength=len(counts))
+        usage = TokenUsage(counts)
+        if not usage.total:
+            raise SqueezeError(f"{', '.join(self.tasks)} holds no token of this tokenizer; give other text")
+        return usage
 
 
 def _plain(tokenizer: Any, source: str, field: str) -> Iterator[NDArray[np.int64]]:

@@ -147,7 +147,7 @@ def test_impossible_budgets(shell, pico_bert, words, message, mode):
     ["--params 15K --importance fihser", "--speedup 2 --backend openvino:int8", "--flops 0.5 --length 999"],
 )
 def test_options_are_checked_before_the_text_is_read(shell, pico_bert, words):
-    with mock.patch("biosqueeze.vocabularies.change.count_tokens", side_effect=AssertionError):
+    with mock.patch("biosqueeze.vocabularies.change.CountedTexts.of", side_effect=AssertionError):
         said = shell("shrink", pico_bert, "--vocab-keep", "demo:text", *words.split())
     assert said.code == 2, said.err
 

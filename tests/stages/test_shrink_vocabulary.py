@@ -86,6 +86,14 @@ def test_tokens_of_train_and_dev_are_kept(shell: Shell, pico_ner: Path, tags: Pa
     assert {"patients", "gene"} <= names and not {"mutation", "cells"} & names
 
 
+def test_notes_of_the_text_are_printed_once(shell: Shell, pico_bert: Path, tmp_path: Path) -> None:
+    rows = [json.dumps({"text": sentence * 90, "label": "ab"[number % 2]}) for number, sentence in enumerate(SENTENCES)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    said = shell("shrink", pico_bert, "--vocab-keep", tmp_path, "--vocab-size", "170", "--out", "small").err
+    assert "more tokens" in said  # counted by the new tokenizer too
+    assert said.count("is read as classification") == said.count("inputs are longer") == 1
+
+
 def test_most_frequent_tokens_and_coverage(shell: Shell, pico_bert: Path, text: Path) -> None:
     words = ("shrink", pico_bert, "--vocab-keep", text, "--out", "small", "--json")
     small = json.loads(shell(*words, "--vocab-size", "170").out)

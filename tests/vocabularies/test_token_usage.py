@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from biosqueeze.manifest import TaskRecord
-from biosqueeze.vocabularies.token_usage import count_tokens
+from biosqueeze.vocabularies.token_usage import CountedTexts
 from tests import pico
 
 TEXTS = tuple(dict.fromkeys(pico.sentences(12)))
 
 
 def counts(folder: Path, task: TaskRecord | None = None) -> list[int]:
-    return count_tokens(pico.shared_tokenizer(), [str(folder)], "text", task).counts.tolist()
+    return CountedTexts.of([str(folder)], "text", task).count(pico.shared_tokenizer()).counts.tolist()
 
 
 @pytest.fixture(scope="module")
