@@ -123,8 +123,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
         **summary.as_metrics(),
         "losses": dict(loss_config.weights),
         "temperature": loss_config.temperature,
-        **({"teacher_score": round(teachers_score, 6)} if teachers_score is not None else {}),
-        **({"teacher_compute": "int8"} if _computes_in_int8(teacher) else {}),
+        **_teacher_facts(teacher, teachers_score),
         **({"fitted_heads": fitted_heads} if fitted_heads else {}),
         **_use_of_text(request, data.source, summary),
     }
@@ -132,8 +131,12 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     return DistillationResult(student, trained_head, models, metrics)
 
 
-def _computes_in_int8(teacher: Teacher) -> bool:
-    return isinstance(teacher, LiveTeacher | MemoryCachedTeacher) and teacher.computes_in_int8
+def _teacher_facts(teacher: Teacher, score: float | None) -> dict[str, Any]:
+    """Return what the manifest records of the teacher: its score on dev, and whether it computed in int8."""
+    facts: dict[str, Any] = {} if score is None else {"teacher_score": round(score, 6)}
+    if isinstance(teacher, LiveTeacher | MemoryCachedTeacher) and teacher.computes_in_int8:
+        facts["teacher_compute"] = "int8"
+    return facts
 
 
 def _dev_set(data: TrainingData, *, trained_head: bool) -> DevSet | None:

@@ -98,8 +98,8 @@ def _smaller_parts(job: TrainingJob) -> str:
     """Return the options for smaller batches, of both lengths, that add up to the same steps; "" if there are none."""
     options = job.options
     sizes = [options.batch_size, *([job.long.batch_size] if job.long else [])]
-    factor = next((f for f in range(2, min(sizes) + 1) if not any(size % f for size in sizes)), None)
-    if factor is None:
+    factor = _smallest_factor(*sizes)
+    if factor == 1:
         return ""
     long = f" --long-batch-size {sizes[1] // factor}" if job.long else ""
     return f"--batch-size {options.batch_size // factor} --accumulate {options.accumulate * factor}{long}"
@@ -107,5 +107,11 @@ def _smaller_parts(job: TrainingJob) -> str:
 
 def next_smaller_batch(batch_size: int, accumulate: int) -> tuple[int, int]:
     """Return the next smaller batch size, half of it where it is even, and the accumulation for the same product."""
-    factor = next(f for f in range(2, batch_size + 1) if batch_size % f == 0)
+    factor = _smallest_factor(batch_size)
     return batch_size // factor, accumulate * factor
+
+
+def _smallest_factor(*sizes: int) -> int:
+    """Return the smallest number above 1 that divides all sizes; 1 if there is none."""
+    common = math.gcd(*sizes)
+    return next((factor for factor in range(2, common + 1) if common % factor == 0), 1)

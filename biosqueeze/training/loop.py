@@ -371,10 +371,9 @@ class TrainingLoop:
         before, start = replace(self.progress), self.best.weights
         with self._whole(), self.average.applied() if self.average else nullcontext():
             self.summary.is_mean_with_start = self.best.average_with_start(self.learner, self.progress)
-        progress, best = self.progress, self.best.weights
-        self.progress, self.best.weights = before, start
-        self._end_if_interrupted()  # a resumed run scores the mean again
-        self.progress, self.best.weights = progress, best
+        if self._in_any_process(self.interrupt.is_set()):
+            self.progress, self.best.weights = before, start  # a resumed run scores the mean again
+            self._end_if_interrupted()
         if not self.summary.is_mean_with_start:
             warn(
                 f"no step scored as high on dev as the weights before the training, which are kept; a lower --lr than "
