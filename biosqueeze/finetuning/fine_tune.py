@@ -8,7 +8,6 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.lengths import fitting_length
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.dev_evaluation import DevSet
-from biosqueeze.finetuning.loss_checks import check_loss_options
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder, head_loss
 from biosqueeze.models.custom_heads.load import (
@@ -49,7 +48,6 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
         SqueezeError: the training failed.
     """
     task, data = inputs.task, inputs.data
-    check_loss_options(options, task.formulation, data.output_type)
     tokenizer = load_tokenizer(inputs.source)
     model, has_trained_head = load_with_head(inputs.source, task, data, options.seed)
     check_finite_parameters(model.encoder if isinstance(model, HeadedEncoder) else model, inputs.source.name)

@@ -147,44 +147,47 @@ class _FineTuningRequest:
     reason: str  # why this task, if it was not given
 
     def read(self, source: str) -> "tuple[Dataset, str]":
-        """Read train and dev of a directory; return them with the metric that selects the best checkpoint."""
-        from biosqueeze.finetuning.data import read_splits, select_metric
-
-        data = read_splits(self.setup, _split_options(self.options, source))
-        if self.reason:
-            note(self.reason)
-        return data, select_metric(self.setup.for_data(data), self.options.metric, data)
-
-    def checked(self) -> "Dataset":
-        """Return the data, of folds the first, and check what a training would refuse.
+        """Read train and dev of a directory; return them with the metric that selects the best checkpoint.
 
         Raises:
             SqueezeError: the data do not open.
             UsageError: there is no such metric, or the data or the model do not fit the options.
         """
+        from biosqueeze.finetuning.data import read_splits, select_metric
+        from biosqueeze.finetuning.point_checks import check_points_on_data
+        from biosqueeze.models.loading.load import load_config
+
+        data = read_splits(self.setup, _split_options(self.options, source))
+        if self.reason:
+            note(self.reason)
+        metric = select_metric(self.setup.for_data(data), self.options.metric, data)
+        config, examples = load_config(self.source), len(data.splits["train"])
+        check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
+        return data, metric
+
+    def checked(self) -> "Dataset":
+        """Return the data, of folds the first, and check what a training would refuse: see `read`.
+
+        Raises:
+            SqueezeError: the data do not open, or do not fit the options.
+        """
         if not self.options.folds:
-            return self._checked(self.options.data)
+            return self.read(self.options.data)[0]
         first, *others = _folds(self.options)
-        data = self._checked(first)
+        data = self._checked_fold(first)
         splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
         with quietly():
             self.setup.task.read(first, splits)
             for fold in others:
                 self.setup.task.read(fold, splits)
-                self._checked(fold)
+                self._checked_fold(fold)
         return data
 
-    def _checked(self, source: str) -> "Dataset":
-        from biosqueeze.finetuning.point_checks import check_points_on_data
-        from biosqueeze.models.loading.load import load_config
-
+    def _checked_fold(self, source: str) -> "Dataset":
         try:
-            data = self.read(source)[0]
-            config, examples = load_config(self.source), len(data.splits["train"])
-            check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
+            return self.read(source)[0]
         except UsageError as error:
-            raise UsageError(f"{source}: {error}" if self.options.folds else str(error)) from error
-        return data
+            raise UsageError(f"{source}: {error}") from error
 
 
 def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:

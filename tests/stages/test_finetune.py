@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification
 
-from biosqueeze.finetuning import search
+from biosqueeze.finetuning import fine_tune, search
 from tests import pico
 from tests.cli.run import Shell, start
 
@@ -66,8 +66,10 @@ def test_adversarial_noise_does_not_hide_a_nan(pico_bert: Path, learnable: Path,
 
 @pytest.mark.parametrize("extra", [(), ("--dry-run",)])
 def test_layers_with_shared_weights_are_counted_once(
-    extra: tuple[str, ...], learnable: Path, shell: Shell, tmp_path: Path
+    extra: tuple[str, ...], learnable: Path, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Before the data are encoded."""
+    monkeypatch.setattr(fine_tune, "load_tokenizer", lambda _: pytest.fail("the data would be encoded"))
     albert = pico.save("albert", tmp_path / "albert")
     said = shell("finetune", albert, "--data", learnable, "--reinit-layers", 2, *QUICK, *extra)
     assert said.code == 2

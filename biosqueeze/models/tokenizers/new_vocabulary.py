@@ -29,7 +29,7 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
 
 
 def check_padding(tokenizer: PreTrainedTokenizerFast, config: Any, way_out: str) -> None:
-    """Check that the padding token has the id that the positions of a model count from, in families where they do.
+    """Check the padding token for the families whose positions count from it: its id, and that no text has it.
 
     Args:
         tokenizer: the tokenizer.
@@ -37,12 +37,16 @@ def check_padding(tokenizer: PreTrainedTokenizerFast, config: Any, way_out: str)
         way_out: what else to do, for the message.
 
     Raises:
-        SqueezeError: it has another.
+        SqueezeError: it has another id than the model's, or begins or ends texts too, and would have no position.
     """
-    padding, needed = tokenizer.pad_token_id, first_position(config) - 1
-    if family_of(config).first_position and padding != needed:
-        raise SqueezeError(
-            f"{tokenizer.pad_token} has the id {padding}, and {family_of(config).name} counts positions from the "
-            f"id of its padding, {needed}; make the tokenizer with `biosqueeze vocab --family roberta`, or "
-            f"{way_out}"
-        )
+    family, padding, needed = family_of(config), tokenizer.pad_token_id, first_position(config) - 1
+    if not family.first_position:
+        return
+    if padding != needed:
+        problem = f"has the id {padding}, and {family.name} counts positions from the id of its padding, {needed}"
+    elif padding in tokenizer.encode(""):
+        problem = f"pads and is part of every text, and {family.name} gives no positions to padding"
+    else:
+        return
+    advice = f"make the tokenizer with `biosqueeze vocab --family roberta`, or {way_out}"
+    raise SqueezeError(f"{tokenizer.pad_token} {problem}; {advice}")
