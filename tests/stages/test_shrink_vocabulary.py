@@ -174,7 +174,7 @@ def test_padding_of_a_roberta_keeps_its_id(shell: Shell, pico_roberta: Path) -> 
     assert result.code == 1 and "[PAD] has the id 0, and roberta counts positions from" in result.err
 
 
-def test_padding_that_ends_texts_is_refused_where_positions_skip_it(shell: Shell, pico_roberta: Path) -> None:
+def test_padding_that_ends_texts_is_refused_for_a_roberta(shell: Shell, pico_roberta: Path) -> None:
     pico.shared_tokenizer("eurobert").save_pretrained("own")
     for mode in ([], ["--dry-run"]):
         result = shell("shrink", pico_roberta, "--tokenizer", "own", *mode, "--out", "small")
