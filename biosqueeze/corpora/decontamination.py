@@ -13,7 +13,7 @@ from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning, read_document
 from biosqueeze.data.records.columns import delimiter_of
-from biosqueeze.data.records.splits import WORD_SUFFIXES, has_split_word
+from biosqueeze.data.records.splits import SPELLINGS, WORD_SUFFIXES, has_split_word
 from biosqueeze.data.records.tables import csv_rows, tab_rows
 from biosqueeze.data.sentences import sentences_of
 from biosqueeze.errors import SqueezeError
@@ -121,8 +121,10 @@ def _is_readable(path: Path) -> bool:
 
 
 def _says_test(path: Path, root: Path) -> bool:
+    """Return whether the name of a file or of its folder mentions the test split, or a folder above has its name."""
     relative = path.relative_to(root)
     named = any(has_split_word(part, "test") for part in (relative.parent.name, relative.name))
+    named = named or any(part.lower() in SPELLINGS["test"] for part in relative.parent.parts)
     return (named or any(word in path.name.lower() for word in _TEST_WORDS)) and not is_beside_data(path)
 
 

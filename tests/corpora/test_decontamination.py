@@ -25,13 +25,14 @@ FILES = {
     "qa/7B1_golden.json": json.dumps({"questions": [{"body": "Short?", "snippets": [{"text": RAW}]}]}, indent=1),
     "qa/test-v1.json": json.dumps({"data": [{"context": "Short one? " * 300_000}, {"context": RAW}]}),
     "NCBItestset_corpus.txt": f"1|t|A title\n1|a|{RAW}\n",
+    "Test/DrugBank/a.txt": f"{RAW}\n",
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_sentence_is_found(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(FILES[name])
     found = read_test_sentences(tmp_path)
     assert str(found.find(f"Background. {RAW} The end.")).startswith(str(path))
