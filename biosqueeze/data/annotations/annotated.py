@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from unicodedata import normalize
 
 from biosqueeze.errors import SqueezeError
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,21 @@ class DocumentCounts:
 
     source: str
     counts: Counter[str] = field(default_factory=lambda: Counter(documents=0, annotations=0))
-    _seen: dict[str, tuple[str, int]] = field(default_factory=dict)  # id -> where, hash of the content
+    _seen: "dict[str, tuple[str, int, tuple[AnnotatedRelation, ...]]]" = field(default_factory=dict)
+    """By id: where, hash of the text and the annotations, and the relations."""
+    _lost: list[str] = field(default_factory=list)  # where copies are that have relations which the first has not
 
     def add(self, document: Document) -> bool:
-        """Count a document; return False for an exact copy of an earlier one, which is to be dropped.
+        """Count a document; return False for a copy of an earlier one, which is to be dropped.
+
+        A copy may have other relations: the DDI corpus publishes documents with and without them.
 
         Raises:
             SqueezeError: an earlier document has the same id and other content.
         """
         content = hash((document.text, document.annotations))
-        first_where, first_content = self._seen.setdefault(document.id, (document.where, content))
+        of_first = (document.where, content, document.relations)
+        first_where, first_content, relations = self._seen.setdefault(document.id, of_first)
         if first_where == document.where:
             self.counts["documents"] += 1
             self.counts["annotations"] += len(document.annotations)
@@ -143,10 +148,12 @@ class DocumentCounts:
                 "content; remove one of the two documents, or give it another id"
             )
         self.counts["duplicate documents dropped"] += 1
+        if not set(document.relations) <= set(relations):
+            self._lost.append(document.where)
         return False
 
     def report(self) -> None:
-        """Log the counts.
+        """Log the counts, and warn of dropped documents with relations that are not read.
 
         Raises:
             SqueezeError: no document was counted.
@@ -154,3 +161,8 @@ class DocumentCounts:
         if not self.counts["documents"]:
             raise SqueezeError(f"{self.source} is empty: it holds no document; check that it was written in full")
         note(f"{self.source}: {'; '.join(f'{count:,} {what}' for what, count in self.counts.items())}")
+        if self._lost:
+            warn(
+                f"{self.source}: {len(self._lost):,} of the duplicate documents have relations that the first has not, "
+                f"which are not read (the first at {self._lost[0]}); put all relations of a document into one"
+            )

@@ -1,5 +1,6 @@
 """Read BioC files (Comeau et al. 2013), XML or JSON, with the `bioc` package (extra `bioc`)."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.data.annotations.annotated import (
+    AnnotatedRelation,
     Annotation,
     Document,
     DocumentCounts,
@@ -134,24 +136,49 @@ class _TextBuilder:
         self.length = offset + len(piece)
 
 
+@dataclass(frozen=True)
+class _Level:
+    """A document, passage or sentence: its annotations with their ids, its relations, and the levels in it."""
+
+    annotations: list[tuple[str, Annotation]]
+    relations: "Sequence[BioCRelation]"
+    parts: "list[_Level]"
+
+    def named(self) -> list[tuple[str, Annotation]]:
+        """Return its annotations and those of all levels in it, in the order of the file."""
+        return [*self.annotations, *(named for part in self.parts for named in part.named())]
+
+    def linked(self, around: Mapping[str, Annotation], counts: Counter[str]) -> tuple[AnnotatedRelation, ...]:
+        """Return its relations and those of all levels in it.
+
+        Ids need to be unique within the level of the relation alone, so annotations of that level come first.
+
+        Args:
+            around: the annotations of the levels around it, by id.
+            counts: of what a reader met.
+        """
+        known = {**around, **dict(self.named())}
+        own = linked_relations(map(_arguments, self.relations), known, counts)
+        return (*own, *(relation for part in self.parts for relation in part.linked(known, counts)))
+
+
 def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Document:
     name = str(raw.id or "")
     where = f"{where} ({name})"
     text = _TextBuilder(where)
-    annotations, relations = list(raw.annotations), list(raw.relations)
     for passage in raw.passages:
-        annotations += passage.annotations
-        relations += passage.relations
         text.add(passage.offset, whole := _text(passage.text, where))
         for sentence in passage.sentences:
-            annotations += sentence.annotations
-            relations += sentence.relations
             text.add(sentence.offset, "" if whole else _text(sentence.text, where))
     bare = Document(name, "".join(text.pieces), (), where)
-    aligned = [_annotation(bare, annotation, where, counts) for annotation in annotations]
-    known = {str(each.id): annotation for each, annotation in zip(annotations, aligned, strict=True) if annotation}
-    linked = linked_relations(map(_arguments, relations), known, counts.counts)
-    return replace(bare, annotations=tuple(annotation for annotation in aligned if annotation), relations=linked)
+
+    def level(part: Any) -> _Level:
+        aligned = ((str(each.id), _annotation(bare, each, where, counts)) for each in part.annotations)
+        parts = getattr(part, "passages", None) or getattr(part, "sentences", ())
+        return _Level([(key, each) for key, each in aligned if each], part.relations, list(map(level, parts)))
+
+    read = level(raw)
+    return replace(bare, annotations=tuple(each for _, each in read.named()), relations=read.linked({}, counts.counts))
 
 
 def _arguments(relation: "BioCRelation") -> tuple[str, list[str]]:

@@ -218,3 +218,23 @@ def test_json_with_values_of_other_types(tmp_path, part, values, words):
     path.write_text(json.dumps({"documents": [document]}))
     with pytest.raises(SqueezeError, match=rf"c\.json document 1.*{words}"):
         list(read_bioc(path))
+
+
+def test_ids_are_unique_in_a_passage_alone(tmp_path):
+    """As BioC.dtd allows where the relations are in the passages."""
+    passages = []
+    for offset, text, kind in ((0, "Zinc in gout", "eases"), (13, "Iron in lung", "harms")):
+        passage = _passage(offset, text)
+        for name, start, entity_type in (("T1", 0, "Chemical"), ("T2", 8, "Disease")):
+            word = text[start : start + 4]
+            passage.annotations.append(_annotation(name, entity_type, word, (offset + start, 4)))
+        relation = bioc.BioCRelation()
+        relation.id, relation.infons = "R1", {"type": kind}
+        relation.nodes = [bioc.BioCNode("T1", "1"), bioc.BioCNode("T2", "2")]
+        passage.relations.append(relation)
+        passages.append(passage)
+    path = tmp_path / "test.xml"
+    path.write_text(biocxml.dumps(_collection(_document("7", *passages))))
+    (document,) = read_bioc(path)
+    linked = [(each.type, each.head.text, each.tail.text) for each in document.relations]
+    assert linked == [("eases", "Zinc", "gout"), ("harms", "Iron", "lung")]

@@ -92,3 +92,12 @@ def test_the_folder_of_another_task_has_no_pairs(tmp_path: Path, capsys: pytest.
 def test_damage_is_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(SqueezeError, match=message):
         list(read_documents(written(tmp_path, ddi(FIRST.replace(old, new, 1), SECOND))))
+
+
+def test_relations_of_a_dropped_copy_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = FIRST.replace('ddi="false"', 'ddi="true" type="advise"')
+    documents = list(read_pair_xml(written(tmp_path, ddi(f"{FIRST}\n", f"{FIRST}\n", others))))
+    assert [len(each.relations) for each in documents] == [2]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "2 duplicate documents dropped" in said
+    assert "1 of the duplicate documents have relations that the first has not" in said
