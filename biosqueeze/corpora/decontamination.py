@@ -29,6 +29,8 @@ _JSON = {".json", ".jsonl", ".ndjson"}
 _DOCUMENTS = {".xml", ".pubtator"}
 _ANNOTATIONS = {".ann", ".a1", ".a2"}  # of brat; their texts are files of their own
 _MASK = re.compile(r"@[^\s@$]+\$")  # BLURB publishes relations with @GENE$ in place of a name
+_ENTITY_MARK = re.compile(r"\[/?E[12]\]|</?e[12]>")  # around the two entities of a relation
+_TAG = re.compile(r"O|[BIESLU]-\S+")
 
 
 def plain_words(text: str) -> list[str]:
@@ -50,12 +52,14 @@ class TestSentences:
     def add(self, text: str, place: str) -> None:
         """Index the sentences of a text that have at least `LEAST_WORDS` words.
 
-        Of a sentence with masked names (@GENE$) the longest part without any is indexed.
+        Of a sentence with masked names (@GENE$) the longest part without any is indexed; marks of entities ([E1]) are
+        no words of it.
 
         Args:
             text: of a test split, raw or tokenised.
             place: file and line, for the list of what was dropped.
         """
+        text = _ENTITY_MARK.sub(" ", text)
         for start, end in sentences_of(text):
             words = max((tuple(plain_words(part)) for part in _MASK.split(text[start:end])), key=len)
             if len(words) >= LEAST_WORDS:
@@ -186,8 +190,11 @@ def _named_records(path: Path, labels: dict[str, Any]) -> Iterator[tuple[str, st
 
 
 def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts of a record; a list of words is one, and a list of tags is none."""
     if isinstance(value, str):
         yield value
+    elif isinstance(value, list) and all(isinstance(item, str) and len(item.split()) == 1 for item in value):
+        yield "" if all(map(_TAG.fullmatch, value)) else " ".join(value)
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _strings(item)

@@ -26,6 +26,8 @@ FILES = {
     "qa/test-v1.json": json.dumps({"data": [{"context": "Short one? " * 300_000}, {"context": RAW}]}),
     "NCBItestset_corpus.txt": f"1|t|A title\n1|a|{RAW}\n",
     "Test/DrugBank/a.txt": f"{RAW}\n",
+    "test.jsonl": json.dumps({"tokens": TOKENS.split(), "tags": ["O"] * 20}) + "\n",
+    "re/test.tsv": RAW.replace("p53", "[E1]p53[/E1]").replace("5-FU", "<e2>5-FU</e2>") + "\tyes\n",
 }
 
 
