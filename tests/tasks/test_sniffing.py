@@ -41,6 +41,7 @@ TWO_TEXTS = {"sentence1": "A study.", "sentence2": "Another one."}
     [
         ("train.tsv", COLUMNS, ["ner", "pico"]),
         ("train.conll", COLUMNS, ["ner", "pico"]),
+        ("Train.TSV", COLUMNS, ["ner", "pico"]),
         ("train.tsv", f"-DOCSTART- (7)\n\n{COLUMNS}", ["ner", "pico"]),
         ("train.txt", "aspirin NN B-Drug\nhelps VB O\n", ["ner", "pico"]),
         ("train.tsv", COLUMNS.replace("Drug", "INT"), ["pico", "ner"]),

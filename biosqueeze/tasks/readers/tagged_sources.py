@@ -144,7 +144,7 @@ def _documents_of_split(sample: SourceSample, split: str) -> Path | None:
 
 def _is_usual_name(sample: SourceSample) -> bool:
     """Return whether a file is found by its name alone, as train.tsv, and not by its content, as NCBItrainset.txt."""
-    name = sample.path.name.removesuffix(".gz") if sample.path else ""
+    name = sample.path.name.lower().removesuffix(".gz") if sample.path else ""
     return sample.is_named_as_split and name.endswith(_SUFFIXES)
 
 
