@@ -143,6 +143,9 @@ def _decisions(parts: Sequence[Part], settings: CorpusSettings) -> list[NDArray[
     table = ArticleTable.joined(tables)
     _warn_of_samples(table, settings)
     decisions = decide(table, settings, near)
+    kept = np.count_nonzero(decisions == Decision.KEPT)
+    if settings.held_out and kept and not (decisions == Decision.HELD_OUT).any():
+        warn(f"--held-out {settings.held_out:g}: none of the {kept:,} articles was drawn; give more text, or a --seed")
     return np.split(decisions, np.cumsum([len(table.ids) for table in tables])[:-1])
 
 

@@ -84,3 +84,10 @@ def test_a_source_without_articles_is_named(shell: Shell, tmp_path: Path) -> Non
     assert result.code == 0
     assert f"{empty} holds no article" in said(result.err)
     assert str(deletions) not in said(result.err)
+
+
+def test_a_held_out_share_without_an_article(shell: Shell, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", TITLED)
+    result = shell("corpus", path, "-o", tmp_path / "out", "--field", "body", "--held-out", "0.001", "--workers", "1")
+    assert result.code == 0
+    assert "--held-out 0.001: none of the 2 articles was drawn" in said(result.err)
