@@ -126,9 +126,10 @@ def test_an_inside_tag_without_beginning_in_test(tmp_path):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_a_label_that_train_lacks(tmp_path, split):
     _write(tmp_path, train=TRAIN, **{split: "a\tO\n\nb\tB-Drug\n"})
-    _assert_error(
-        str(tmp_path), f"{split}.tsv:3:", "'B-Drug' is none of train's (O, B-Disease", splits=("train", split)
-    )
+    places = (f"{split}.tsv:3:", "'B-Drug' is none of train's (O, B-Disease", "others as O: --types Disease")
+    _assert_error(str(tmp_path), *places, splits=("train", split))
+    kept = open_task("ner", Formulation(types=("Disease",))).read(str(tmp_path), ("train", split))
+    assert kept.splits[split][1].tags == ("O",)
 
 
 def test_missing_files_and_directories(tmp_path):

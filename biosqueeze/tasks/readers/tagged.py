@@ -1,5 +1,6 @@
 """Check tagged sentences row by row, whatever their source, and build a data set of them."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -275,9 +276,11 @@ def _check_labels(sentences: Sequence[SourceSentence], labelling: _Labelling) ->
             continue
         for word, tag in enumerate(labelling.trained(sentence.tags)):
             if tag not in labels:
+                others = " ".join(f"--types {shlex.quote(name)}" for name in types_of(labelling.labels) if name)
                 raise SqueezeError(
                     f"{sentence.where(word)}: the label {tag!r} is none of train's ({', '.join(labelling.labels)}); "
                     "correct it, or add examples of it to train"
+                    + (f", or give the types of train, to read others as O: {others}" if others else "")
                 )
 
 
