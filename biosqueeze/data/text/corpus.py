@@ -13,7 +13,7 @@ from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, i
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.text_check import check_is_text
+from biosqueeze.data.text.text_check import check_is_text, json_problem
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
@@ -339,7 +339,22 @@ def _texts(path: Path, field: str, progress: ByteProgress | None) -> Iterator[st
     lines = numbered_lines(path, progress)
     if data_suffix(path) in _JSONL:
         return (_field_of(line, field, f"{path}:{number}") for number, line in lines if line.strip())
-    return (line for _, line in lines)
+    return _plain(lines, path)
+
+
+def _plain(lines: Iterator[tuple[int, str]], path: Path) -> Iterator[str]:
+    """Yield the lines of a text.
+
+    Raises:
+        SqueezeError: the first that is not blank begins a JSON object, as in JSON lines from a pipe.
+    """
+    for number, line in lines:
+        if problem := json_problem(line):
+            raise SqueezeError(f"{path}:{number}: {problem}")
+        yield line
+        if line.strip():
+            break
+    yield from (line for _, line in lines)
 
 
 def text_share(files: Sequence[Path], field: str) -> float:

@@ -1,4 +1,4 @@
-"""Refuse files of words with tags, whose words would count as sentences, and web pages where text is read."""
+"""Refuse words with tags, which would count as sentences, web pages and JSON where text is read."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,17 @@ _CHARACTERS = 1 << 12
 _FEWEST = 5
 _OTHER_LINES = ("#", "-DOCSTART-")
 _WEB_PAGE = re.compile(r"\s*<(!doctype )?html\b", re.IGNORECASE)
+_JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]{1,99}"\s*:')
+
+
+def json_problem(beginning: str) -> str:
+    """Return what is wrong with a text that begins like a JSON object, and the way out; "" for any other."""
+    if not _JSON.match(beginning):
+        return ""
+    return (
+        "it is JSON and no text; write one object on each line, and let the name end in .jsonl, or take the texts out "
+        "of it (jq -r .text)"
+    )
 
 
 def check_is_text(path: Path) -> None:

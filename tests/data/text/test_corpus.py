@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biosqueeze.corpora.sources import find_sources
+from biosqueeze.corpora.sources import find_sources, open_source, read_source
 from biosqueeze.data.demo import demo_text
 from biosqueeze.data.text.corpus import check_field, corpus_files, held_out_files, read_lines, read_text_documents
 from biosqueeze.errors import SqueezeError, UsageError
@@ -320,6 +320,16 @@ def test_a_web_page_is_no_text(tmp_path, beginning):
     for find in (corpus_files, lambda source: find_sources((source,))):
         with pytest.raises(SqueezeError, match=r"text\.txt is a web page \(HTML\) and no text, perhaps of a failed"):
             find(str(path))
+
+
+def test_json_is_no_text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text('\n{"id": 1, "text": "A study."}\n', encoding="utf-8")
+    with pytest.raises(SqueezeError, match=r"text\.txt:2: it is JSON and no text; .* end in \.jsonl"):
+        list(read_lines(str(path)))
+    (source,) = find_sources((str(path),))
+    with open_source(source, lambda _: None) as file, pytest.raises(SqueezeError, match="it is JSON and no text"):
+        list(read_source(file, path, "text"))
 
 
 def test_sentences_that_end_like_tags_are_text(tmp_path):
