@@ -24,7 +24,7 @@ from biosqueeze.data.lines import check_packer, data_suffix, is_beside_data, unp
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.corpus import files_below, is_shard, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.text_check import check_is_text, json_problem
+from biosqueeze.data.text.text_check import check_is_text, text_problem
 from biosqueeze.errors import SqueezeError
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -306,7 +306,7 @@ def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], 
         return lambda stream: read_json_lines(stream, field)
     if name.endswith(".json"):
         return read_bioc_articles
-    if problem := json_problem(beginning.decode(errors="replace")):
+    if problem := text_problem(beginning.decode(errors="replace")):
         raise DamagedSourceError(problem)
     return read_text
 

@@ -26,6 +26,7 @@ from biosqueeze.data.records.incoming_tables import (
 )
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.data.records.splits import WORD_SUFFIXES
+from biosqueeze.data.text.text_check import other_format
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.registry import closest
@@ -52,13 +53,6 @@ _SUFFIXES: Mapping[str, Format] = {
 _OTHER_SUFFIXES = {
     **{".xml": "XML", ".nxml": "XML", ".html": "HTML", ".parquet": "Parquet"},
     **{".xlsx": "a spreadsheet", ".docx": "a document of Word"},  # zip archives, of no use unpacked
-}
-_OTHER_FIRST_LINES = {
-    "<?xml": "XML",
-    "<!doctype": "XML or HTML",
-    "pmid- ": "in PubMed's MEDLINE format",
-    "ty  - ": "in the RIS format",
-    "%pdf-": "PDF",
 }
 _TELLING_BYTES = 1 << 19  # several buffers
 _JSON_LIST = re.compile(r"\s*\[\s*(\{|$)")
@@ -227,9 +221,7 @@ def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) ->
         return "conll" if is_border(line) or has_tag(line) or names_words else "tsv"
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    beginning = line.lstrip().lower()
-    other = next((what for start, what in _OTHER_FIRST_LINES.items() if beginning.startswith(start)), None)
-    if other:
+    if other := other_format(line):
         raise _unsupported(name, other)
     return _format_by_line(line)
 

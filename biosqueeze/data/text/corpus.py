@@ -13,7 +13,7 @@ from biosqueeze.data.lines import ByteProgress, check_characters, data_suffix, i
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.records.splits import shortened
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.text_check import check_is_text, json_problem
+from biosqueeze.data.text.text_check import check_is_text, text_problem
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
@@ -346,10 +346,10 @@ def _plain(lines: Iterator[tuple[int, str]], path: Path) -> Iterator[str]:
     """Yield the lines of a text.
 
     Raises:
-        SqueezeError: the first that is not blank begins a JSON object, as in JSON lines from a pipe.
+        SqueezeError: the first that is not blank begins another format, such as JSON lines from a pipe.
     """
     for number, line in lines:
-        if problem := json_problem(line):
+        if problem := text_problem(line):
             raise SqueezeError(f"{path}:{number}: {problem}")
         yield line
         if line.strip():

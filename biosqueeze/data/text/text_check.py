@@ -1,4 +1,4 @@
-"""Refuse words with tags, which would count as sentences, web pages and JSON where text is read."""
+"""Refuse words with tags, which would count as sentences, web pages, and other formats where text is read."""
 
 import re
 from pathlib import Path
@@ -12,16 +12,33 @@ _FEWEST = 5
 _OTHER_LINES = ("#", "-DOCSTART-")
 _WEB_PAGE = re.compile(r"\s*<(!doctype )?html\b", re.IGNORECASE)
 _JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]{1,99}"\s*:')
+_PUBTATOR = re.compile(r"\s*[^|\s]+\|t\|")
+_OTHER_BEGINNINGS = {
+    "<?xml": "XML",
+    "<!doctype": "XML or HTML",
+    "pmid- ": "in PubMed's MEDLINE format",
+    "ty  - ": "in the RIS format",
+    "%pdf-": "PDF",
+}
 
 
-def json_problem(beginning: str) -> str:
-    """Return what is wrong with a text that begins like a JSON object, and the way out; "" for any other."""
-    if not _JSON.match(beginning):
-        return ""
-    return (
-        "it is JSON and no text; write one object on each line, and let the name end in .jsonl, or take the texts out "
-        "of it (jq -r .text)"
-    )
+def other_format(beginning: str) -> str | None:
+    """Return the format of what begins like a file of another program; None for any other."""
+    start = beginning.lstrip().lower()
+    return next((what for mark, what in _OTHER_BEGINNINGS.items() if start.startswith(mark)), None)
+
+
+def text_problem(beginning: str) -> str:
+    """Return what is wrong with a text that begins like JSON, PubTator or XML, and the way out; "" for any other."""
+    if _JSON.match(beginning):
+        return (
+            "it is JSON and no text; write one object on each line, and let the name end in .jsonl, or take the texts "
+            "out of it (jq -r .text)"
+        )
+    if _PUBTATOR.match(beginning):
+        return "it is PubTator and no text; take the texts out of it (grep '|[ta]|' FILE | cut -d '|' -f 3-)"
+    other = other_format(beginning)
+    return f"it is {other} and no text; `biosqueeze corpus` makes text of PubMed's, PMC's and BioC XML" if other else ""
 
 
 def check_is_text(path: Path) -> None:

@@ -322,13 +322,21 @@ def test_a_web_page_is_no_text(tmp_path, beginning):
             find(str(path))
 
 
-def test_json_is_no_text(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"id": 1, "text": "A study."}', r"it is JSON and no text; .* end in \.jsonl"),
+        ("1|t|Zinc in gout", "it is PubTator and no text"),
+        ("PMID- 1\nTI  - Zinc", "in PubMed's MEDLINE format"),
+    ],
+)
+def test_other_formats_are_no_text(tmp_path, content, problem):
     path = tmp_path / "text.txt"
-    path.write_text('\n{"id": 1, "text": "A study."}\n', encoding="utf-8")
-    with pytest.raises(SqueezeError, match=r"text\.txt:2: it is JSON and no text; .* end in \.jsonl"):
+    path.write_text(f"\n{content}\n", encoding="utf-8")
+    with pytest.raises(SqueezeError, match=rf"text\.txt:2: .*{problem}"):
         list(read_lines(str(path)))
     (source,) = find_sources((str(path),))
-    with open_source(source, lambda _: None) as file, pytest.raises(SqueezeError, match="it is JSON and no text"):
+    with open_source(source, lambda _: None) as file, pytest.raises(SqueezeError, match=problem):
         list(read_source(file, path, "text"))
 
 
