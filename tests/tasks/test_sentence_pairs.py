@@ -221,6 +221,12 @@ def test_relations_of_concepts_are_none_of_a_sentence(tmp_path: Path) -> None:
     ]]]  # fmt: skip
 
 
+def test_pairs_of_one_document_are_held_out_together(tmp_path: Path) -> None:
+    laid_out(tmp_path, *LAYOUTS["brat"], splits=["train"])
+    pairs = open_task("relation").read(str(tmp_path), ("train",)).splits["train"]
+    assert len({pair.text for pair in pairs}) > len({pair.document for pair in pairs}) == 1
+
+
 def test_folders_of_the_ddi_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The pairs are all given, and a sentence of the file is one, whatever stops are in it."""
     pytest.importorskip("lxml")

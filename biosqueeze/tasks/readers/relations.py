@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from biosqueeze.data.output_types import SINGLE
 from biosqueeze.data.records.columns import Columns, check_unique, find_column, parse_column_options
@@ -66,6 +67,8 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     columns = {split: _columns(rows, requested) for split, rows in records.items()}
     style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
+    if found.kinds:  # of documents, whose places the records have
+        parsed = {split: tuple(replace(each, source=each.where) for each in rows) for split, rows in parsed.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
     check_representable(everything, style, formulation)
     _warn_of_dummies(everything, style)
