@@ -174,7 +174,7 @@ def _document(raw: "BioCDocument", where: str, counts: DocumentCounts) -> Docume
 
     def level(part: Any) -> _Level:
         aligned = ((str(each.id), _annotation(bare, each, where, counts)) for each in part.annotations)
-        parts = getattr(part, "passages", None) or getattr(part, "sentences", ())
+        parts = getattr(part, "passages", ()) or getattr(part, "sentences", ())
         return _Level([(key, each) for key, each in aligned if each], part.relations, list(map(level, parts)))
 
     read = level(raw)
