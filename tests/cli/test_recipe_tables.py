@@ -47,6 +47,10 @@ def test_a_recipe_extends_another(tmp_path: Path) -> None:
     assert read_tables(path).scales["pico"] == {"small": {"layers": "1"}, "more": {}}
 
 
+def test_a_byte_order_mark_is_no_part_of_a_recipe(tmp_path: Path) -> None:
+    assert list(read_tables(write(tmp_path, base=f"\ufeff{BASE}")).steps) == ["small", "inspect"]
+
+
 def test_a_key_with_a_hyphen_replaces_one_without(tmp_path: Path) -> None:
     base = "[distill]\nbatch_size = 8\n[scale.laptop.distill]\nbatch-size = 4"
     assert read_recipe(write(tmp_path, base=base), (), "laptop")[0].table == {"batch_size": 4}
