@@ -239,6 +239,9 @@ def test_folders_of_the_ddi_corpus(tmp_path: Path, capsys: pytest.CaptureFixture
     lay_out(tmp_path, {"Train/DrugBank/1.xml": xml, "Test/MedLine/2.xml": xml.replace("Zinc", "Iron")})
     assert open_task("relation").splits(str(tmp_path)) == ("train", "test")
     assert examples(tmp_path) == [("Aspirin", "COX1", "false"), ("Aspirin", "COX2", "effect")]
+    for kind in ("relation", "ner"):
+        read = open_task(kind).read(str(tmp_path), ("train",)).splits["train"]
+        assert {each.document for each in read} == {"d"}
     assert "'false' means no relation" in " ".join(capsys.readouterr().err.split())
     assert guess(str(tmp_path), Formulation()).kind == "ner"
 

@@ -39,6 +39,7 @@ class Document:
     where: str = ""  # file and line, for error messages
     relations: tuple[AnnotatedRelation, ...] = ()
     is_sentence: bool = False  # whether the source says that the text is one sentence
+    part_of: str = ""  # what distinguishes the document that a sentence is from, where the source says it
 
 
 def align_annotation(document: Document, annotation: Annotation, where: str) -> Annotation:

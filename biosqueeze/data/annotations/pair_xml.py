@@ -92,7 +92,7 @@ def _document(sentence: "Element", where: str, counts: DocumentCounts) -> Docume
     name, text = sentence.get("id"), sentence.get("text")
     if not name or text is None:
         raise SqueezeError(f"{where}: a sentence without an id or a text; add both")
-    bare = Document(name, text, (), where, is_sentence=True)
+    bare = Document(name, text, (), where, is_sentence=True, part_of=_document_of(sentence))
     entities = {entity.get("id", ""): _annotation(entity, bare, counts) for entity in sentence.iter("entity")}
     pairs = [pair for tag in ("pair", "interaction") for pair in sentence.iter(tag)]
     typed = [(kind, pair) for pair in pairs if (kind := _type(pair))]
@@ -102,6 +102,12 @@ def _document(sentence: "Element", where: str, counts: DocumentCounts) -> Docume
         ((kind, [pair.get("e1", ""), pair.get("e2", "")]) for kind, pair in typed), entities, counts.counts
     )
     return replace(bare, annotations=tuple(entities.values()), relations=tuple(map(_in_order, relations)))
+
+
+def _document_of(sentence: "Element") -> str:
+    """Return the id of the document that holds a sentence; "" if there is none."""
+    around = sentence.getparent()
+    return around.get("id", "") if around is not None and around.tag == "document" else ""
 
 
 def _annotation(entity: "Element", document: Document, counts: DocumentCounts) -> Annotation:

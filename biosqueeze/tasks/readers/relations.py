@@ -67,8 +67,8 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     columns = {split: _columns(rows, requested) for split, rows in records.items()}
     style = _common_style({split: style_of(rows, columns[split]) for split, rows in records.items()}, source)
     parsed = {split: _parsed(rows, columns[split], style) for split, rows in records.items()}
-    if found.kinds:  # of documents, whose places the records have
-        parsed = {split: tuple(replace(each, source=each.where) for each in rows) for split, rows in parsed.items()}
+    if found.kinds:
+        parsed = {split: _of_documents(relations, records[split]) for split, relations in parsed.items()}
     everything = [relation for relations in parsed.values() for relation in relations]
     check_representable(everything, style, formulation)
     _warn_of_dummies(everything, style)
@@ -262,6 +262,12 @@ def _common_style(styles: Mapping[str, EntityStyle], source: str) -> EntityStyle
 
 def _parsed(records: Sequence[DataRecord], columns: Mapping[str, str], style: EntityStyle) -> tuple[Relation, ...]:
     return tuple(relation_of(record, columns, style, _label(record, columns["label"])) for record in records)
+
+
+def _of_documents(relations: Sequence[Relation], records: Sequence[DataRecord]) -> tuple[Relation, ...]:
+    """Return relations with the documents that `pairs_of` has made their records of."""
+    pairs = zip(relations, records, strict=True)
+    return tuple(replace(relation, source=record.values["document"]) for relation, record in pairs)
 
 
 def _label(record: DataRecord, column: str) -> str:

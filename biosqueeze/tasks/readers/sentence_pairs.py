@@ -101,7 +101,7 @@ def _has_relations(record: DataRecord) -> bool:
 
 
 def pairs_of(documents: Documents, splits: Sequence[str], negative: str) -> SentencePairs:
-    """Return records with text, label, head and tail: the pairs of entities in a sentence that may be related.
+    """Return records (text, label, head, tail, document) of the pairs of entities in a sentence that may be related.
 
     Those are the pairs with a relation (one record for each), and with the label `negative` all others of the kinds of
     pairs that are related in the train split, or without one in any. Where the head of every relation comes first in
@@ -180,7 +180,8 @@ def _pairs(
         labels = related.pop((head, tail), [negative] if _kind(head, tail) in kinds else [])
         for label in labels:
             entities = {"head": _entity(head, start), "tail": _entity(tail, start)}
-            yield DataRecord(document.where, {"text": text, "label": label, **entities})
+            values = {"text": text, "label": label, **entities, "document": document.part_of or document.where}
+            yield DataRecord(document.where, values)
 
 
 def _all_pairs(document: Document) -> Iterator[tuple[int, str, _Place, _Place]]:

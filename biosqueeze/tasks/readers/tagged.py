@@ -36,6 +36,7 @@ class Sentence:
     text: str = ""  # the text that the words are from, if it is known
     offsets: Offsets = ()  # start and end of each word in the text
     starts: tuple[int, ...] = ()  # indices of words that begin another sentence; each is encoded separately
+    source: str = ""  # what distinguishes the document that the sentence is from, if it is not the text
 
     @property
     def gold(self) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ class Sentence:
     @property
     def document(self) -> str:
         """What distinguishes the document that the sentence is from; "" if that is unknown."""
-        return self.text
+        return self.source or self.text
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class SourceSentence:
     lines: tuple[int, ...] = ()  # line of each word in the file
     text: str = ""
     offsets: Offsets = ()
+    source: str = ""
 
     def where(self, word: int) -> str:
         """Return the place of a word."""
@@ -65,7 +67,7 @@ class SourceSentence:
 
     def sentence(self, tags: Sequence[str]) -> Sentence:
         """Return the sentence with other tags."""
-        return Sentence(self.words, tuple(tags), self.text, self.offsets)
+        return Sentence(self.words, tuple(tags), self.text, self.offsets, source=self.source)
 
 
 Splits = Mapping[str, Sequence[SourceSentence]]

@@ -220,7 +220,7 @@ def _of_documents(
     # Of overlapping annotations one is dropped; only the requested types compete.
     types = [name for name in formulation.types if name in types_in_data]
     return [
-        SourceSentence(words, tags, document.where or str(path), (), document.text, offsets)
+        SourceSentence(words, tags, document.where or str(path), (), document.text, offsets, document.part_of)
         for document, sentences in zip(read, tag_documents(read, types), strict=True)
         for words, tags, offsets in sentences
     ]
