@@ -132,6 +132,13 @@ def test_a_label_that_train_lacks(tmp_path, split):
     assert kept.splits[split][1].tags == ("O",)
 
 
+@pytest.mark.parametrize("mark", ["-DOCSTART- O", "###MEDLINE:91073263", "# newdoc id = 7"])
+def test_documents_of_columns(tmp_path, mark):
+    for count, documents in ((9, 1), (10, 10)):  # few marks may be of parts of a corpus
+        sentences = KIND.read(_write(tmp_path, train=f"{mark}\n\n{TRAIN}\n" * count), ("train",)).splits["train"]
+        assert len({sentence.document for sentence in sentences}) == documents
+
+
 def test_missing_files_and_directories(tmp_path):
     _assert_error(str(tmp_path / "none"), "there is no directory", "demo:ner")
     _write(tmp_path, train=TRAIN)

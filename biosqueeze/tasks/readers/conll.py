@@ -1,7 +1,8 @@
 """Read column files: a word and its tag on each line, with blank lines between sentences."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from biosqueeze.data.lines import numbered_lines
@@ -12,6 +13,8 @@ from biosqueeze.registry import closest
 from biosqueeze.tasks.readers.tagged import SourceSentence
 
 _ROLES = ("word", "tag")
+_DOCUMENT = re.compile(r"-DOCSTART-|###MEDLINE:|# newdoc\b")
+_FEWEST_DOCUMENTS = 10  # fewer marks may be of parts of a corpus
 _COUNTED = 4  # words of a sentence that are 1, 2, 3, 4; later in a file, a text may have such a list
 
 
@@ -49,7 +52,8 @@ def read_columns(path: Path, requested: Mapping[str, str]) -> tuple[list[SourceS
     Args:
         path: columns are separated by tabs, or by white space in a file whose first row has no tab. The first column
             has the word and the last its tag, unless `requested` names others. -DOCSTART- and comments
-            (`# sent_id = 3`) separate sentences, as blank lines do.
+            (`# sent_id = 3`) separate sentences, as blank lines do. -DOCSTART-, ###MEDLINE: and `# newdoc` separate
+            documents, if there are ten or more.
         requested: column of `word` and of `tag`: a number from 1, or a name in the first row, which is then a header.
 
     Returns:
@@ -65,6 +69,8 @@ def read_columns(path: Path, requested: Mapping[str, str]) -> tuple[list[SourceS
         sentences.append(sentence)
     if not sentences:
         raise SqueezeError(f"{path} is empty: it holds no word with a tag; check that it was written in full")
+    if len({sentence.source for sentence in sentences}) < _FEWEST_DOCUMENTS:
+        sentences = [replace(sentence, source="") for sentence in sentences]
     return sentences, str(layout)
 
 
@@ -83,11 +89,13 @@ def _parsed(
 ) -> Iterator[tuple[SourceSentence, ColumnLayout]]:
     layout: ColumnLayout | None = None
     rows: list[tuple[int, str, str]] = []
+    document = ""
     for number, line in lines:
         if is_border(line):
             if rows and layout:
-                yield _sentence(rows, path), layout
+                yield _sentence(rows, path, document), layout
             rows = []
+            document = f"{path}:{number}" if _DOCUMENT.match(line) else document
             continue
         layout = layout or _layout(line, number, requested, path)
         check_line_ends(line, f"{path}:{number}")
@@ -96,12 +104,12 @@ def _parsed(
         if number != layout.header:
             rows.append((number, cells[layout.word], cells[layout.tag].strip()))
     if rows and layout:
-        yield _sentence(rows, path), layout
+        yield _sentence(rows, path, document), layout
 
 
-def _sentence(rows: Sequence[tuple[int, str, str]], path: Path) -> SourceSentence:
+def _sentence(rows: Sequence[tuple[int, str, str]], path: Path, document: str) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
-    return SourceSentence(words, tags, str(path), lines)
+    return SourceSentence(words, tags, str(path), lines, source=document)
 
 
 def _counts_words(sentence: SourceSentence) -> bool:

@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.progress import note
@@ -36,7 +36,8 @@ class Sentence:
     text: str = ""  # the text that the words are from, if it is known
     offsets: Offsets = ()  # start and end of each word in the text
     starts: tuple[int, ...] = ()  # indices of words that begin another sentence; each is encoded separately
-    source: str = ""  # what distinguishes the document that the sentence is from, if it is not the text
+    source: str = field(default="", compare=False)
+    """What distinguishes the document that the sentence is from, if it is not the text."""
 
     @property
     def gold(self) -> tuple[str, ...]:
