@@ -175,6 +175,7 @@ def test_malformed_floor(checkpoint, data, floor):
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
         ({"max_length": 2}, "at least 3, not 2"),
         ({"task": "ren"}, "there is no task 'ren'"),
+        ({"negative": "x"}, r"--negative is not used by the task ner.*its options: --column, --types\)"),
     ],
 )
 def test_invalid_options(checkpoint, data, changes, words):
