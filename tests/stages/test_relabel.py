@@ -153,6 +153,21 @@ def test_a_new_name_keeps_the_graphs_of_an_old_layout(pico_ner: Path, tmp_path: 
     assert (tmp_path / "new/onnx/model.onnx").read_bytes() == b"graph"
 
 
+@pytest.mark.parametrize(
+    ("head", "task", "words"),
+    [
+        (TAGGER, None, "--text TEXT"),
+        (CLASSIFIER, None, "--task classification --text TEXT"),
+        (CLASSIFIER, {"name": "nli"}, "RECORDS.jsonl"),
+    ],
+)
+def test_the_next_command_fits_the_task(head: str, task: object, words: str, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=head, labels=("O", "B-X", "I-X"))
+    write_manifest(path, stage="finetune", task=task)
+    said = shell("relabel", path, "--labels", "O,B-Y,I-Y", "--out", tmp_path / "new")
+    assert f"next: biosqueeze predict {tmp_path / 'new'} {words}\n" in said.err
+
+
 def test_without_labels_there_is_nothing_to_name(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
     score = pico.save("bert", tmp_path / "score", head=CLASSIFIER, labels=("LABEL_0",))
     for path in (pico_bert, score):
