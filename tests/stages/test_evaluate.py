@@ -224,8 +224,11 @@ def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
 
 def test_data_with_labels_the_checkpoint_lacks(checkpoint, data):
     (data / "test.tsv").write_text(TEST.replace("hepti\tB-Disease", "hepti\tB-Drug"))
-    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; give the data"):
+    with pytest.raises(
+        SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; score the others"
+    ) as raised:
         evaluate.run(_options(checkpoint, data))
+    assert "(--types Disease), give the data" in str(raised.value)
 
 
 def test_checkpoint_without_fine_tuning(pico_bert, data):
