@@ -21,8 +21,6 @@ from biosqueeze.tasks.encoding.tag_schemes import split_tag
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.tasks.metrics.entities import finds_nothing
 
-DEFAULT_TASK = "ner"
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
@@ -145,7 +143,7 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
     recorded = checkpoint.task
     data = request.data or (recorded and recorded.data)
     if not data and not is_fine_tuned(checkpoint):
-        raise missing_head_error(checkpoint, "task", DEFAULT_TASK, "to score")
+        raise missing_head_error(checkpoint, "task", "ner", "to score")
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
@@ -154,9 +152,8 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         raise SqueezeError(
             f"{checkpoint.name} was trained on {data}, and there is no such directory here; name the data with --data"
         )
-    name = request.task or (recorded.name if recorded else DEFAULT_TASK)
-    kind, task = task_of(checkpoint, name, "to score", request.reading)
-    benchmark = resolve_task(name)[1]
+    kind, task = task_of(checkpoint, request.task, "to score", request.reading)
+    benchmark = resolve_task(request.task)[1] if request.task else None
     if benchmark:
         _check_benchmark(checkpoint, task, benchmark)
     backend = canonical_spec(request.backend) if request.backend else default_spec(checkpoint)

@@ -232,8 +232,14 @@ def test_data_with_labels_the_checkpoint_lacks(checkpoint, data):
 
 
 def test_checkpoint_without_fine_tuning(pico_bert, data):
-    with pytest.raises(SqueezeError, match=r"no trained token-classification head.*first: biosqueeze finetune"):
+    with pytest.raises(SqueezeError, match=r"no trained task head.*first: biosqueeze finetune"):
         evaluate.run(_options(pico_bert, data))
+
+
+def test_a_classifier_without_a_record_needs_its_task(tmp_path, data):
+    path = pico.save("bert", tmp_path / "nli", head="sequence-classification", labels=("a", "b"))
+    with pytest.raises(UsageError, match="give --task classification, relation, nli or similarity"):
+        evaluate.run(_options(path, data))
 
 
 def test_head_in_config_json_but_not_in_the_weights(checkpoint, data):
@@ -242,7 +248,7 @@ def test_head_in_config_json_but_not_in_the_weights(checkpoint, data):
     weights = checkpoint / "model.safetensors"
     trunk = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("classifier")}
     save_file(trunk, weights, {"format": "pt"})
-    with pytest.raises(SqueezeError, match="no trained token-classification head"):
+    with pytest.raises(SqueezeError, match="no trained task head"):
         evaluate.run(_options(checkpoint, data))
 
 
