@@ -315,6 +315,12 @@ def test_pairs_of_texts_are_calibrated_on_pairs(task, corpus, tmp_path) -> None:
         assert all(each.any(axis=1).all() for each in types) if task == "nli" else types == [None] * len(batches)
 
 
+def test_a_published_model_of_questions_is_calibrated_on_pairs(corpus, tmp_path) -> None:
+    path = pico.save("bert", tmp_path / "model", "question-answering")
+    calibration, compared = _batches(open_checkpoint(str(path)), corpus, lines=16)
+    assert all("token_type_ids" in batch for batch in (*calibration, *compared))
+
+
 @pytest.fixture(scope="module")
 def slim(exported, tmp_path_factory):
     """A token classifier without float weights, and the same with them."""
