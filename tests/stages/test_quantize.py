@@ -319,6 +319,8 @@ def test_a_published_model_of_questions_is_calibrated_on_pairs(corpus, tmp_path)
     path = pico.save("bert", tmp_path / "model", "question-answering")
     calibration, compared = _batches(open_checkpoint(str(path)), corpus, lines=16)
     assert all("token_type_ids" in batch for batch in (*calibration, *compared))
+    with pytest.raises(SqueezeError, match="leaves no room beside 3 special tokens; give --max-length 5 or more"):
+        _batches(open_checkpoint(str(path)), corpus, lines=16, max_length=4)
 
 
 @pytest.fixture(scope="module")
