@@ -30,7 +30,6 @@ EXAMPLES = (
     ("Say that a classifier gives several labels to a text", "biosqueeze relabel hoc-model --multi-label"),
 )
 _HEADS = ("token-classification", "sequence-classification")
-_OF_TEXTS = ("ner", "pico", "classification")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +117,10 @@ def run(options: Options) -> Outcome:
 
 def _input_words(source: Checkpoint) -> tuple[str, ...]:
     """Return the words of `predict` that name its input: one text, where the task reads single texts."""
+    from biosqueeze.distillation.models import ON_PLAIN_TEXT
+
     if source.task:
-        is_text = source.task.name in _OF_TEXTS
-        return ("--text", "TEXT") if is_text else ("RECORDS.jsonl",)
+        return ("--text", "TEXT") if source.task.name in ON_PLAIN_TEXT else ("RECORDS.jsonl",)
     is_tagger = task_head_in(source) == "token-classification"
     return (*(() if is_tagger else ("--task", "classification")), "--text", "TEXT")
 
