@@ -292,8 +292,16 @@ def copy_files(source: Checkpoint, target: Path) -> None:
             continue
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-        elif path.name in checkpoint_files.ARTEFACTS or is_module_folder(path):
+        elif is_module_folder(path):
             shutil.copytree(path, target / path.name)
+    copy_graphs(source, target)
+
+
+def copy_graphs(source: Checkpoint, target: Path) -> None:
+    """Copy the folders of a checkpoint with its graphs."""
+    for name in checkpoint_files.ARTEFACTS:
+        if (source.path / name).is_dir():
+            shutil.copytree(source.path / name, target / name)
 
 
 def copy_curves(source: Checkpoint, target: Path) -> None:

@@ -12,7 +12,9 @@ from biosqueeze.sentence_layout import is_module_folder
 
 # The directories of a checkpoint whose files are read or copied; what lies in others is left alone.
 ARTEFACTS = ("onnx", "openvino")
-_READ = (*ARTEFACTS, "results", "runs")
+GENERATOR = "generator"
+"""The directory with the generator of a discriminator (`pretrain --objective rtd`)."""
+_READ = (*ARTEFACTS, "results", "runs", GENERATOR)
 # Tokenizers are the largest of the small files: those of 250,000 pieces take 35 MB.
 _SMALL_SUFFIXES, _SMALL_BYTES = {".json", ".txt", ".model", ".md"}, 1 << 27
 _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
@@ -83,7 +85,7 @@ def check_files(directory: Path) -> None:
 
 
 def readable_files(directory: Path) -> Iterator[Path]:
-    """Yield all files of a checkpoint that are read or copied: those with a hidden name are not."""
+    """Yield all files of a checkpoint that are read, copied or published: those with a hidden name are not."""
     for path in sorted(directory.iterdir()):
         if path.name.startswith("."):
             continue

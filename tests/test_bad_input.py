@@ -324,9 +324,9 @@ def test_a_wrong_option_is_one_line(words: tuple[str, ...], says: str, pico_bert
     assert len(said.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("flag", ["CHECKPOINT", "--data"])
+@pytest.mark.parametrize("flag", ["CHECKPOINT", "--data", "--backend"])
 def test_an_empty_name_is_explained(flag: str, pico_ner: Path, shell: Shell) -> None:
-    words = ("", "--data", "demo:ner") if flag == "CHECKPOINT" else (pico_ner, "--data", "")
+    words = ("", "--data", "demo:ner") if flag == "CHECKPOINT" else (pico_ner, flag, "")
     for extra in ((), ("--dry-run",)):
         said = shell("evaluate", *words, *extra)
         assert (said.code, said.err) == (2, f"error: {flag} is empty; is a shell variable not set?\n")

@@ -212,6 +212,14 @@ def test_examples_of_a_pair_task_have_two_texts(
     np.testing.assert_allclose([found[label] for label in ast.literal_eval(logits)], shares, atol=1e-4)
 
 
+def test_the_examples_of_question_answering_find_the_same_span(
+    exported: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported("bert", "question-answering"), tmp_path / "model"))
+    by_torch, by_onnx = (printed_by(code, tmp_path) for code in code_of(card_of(path, head="question-answering")))
+    assert by_torch == by_onnx
+
+
 def test_a_relation_without_its_own_head_is_run_with_biosqueeze(tmp_path: Path) -> None:
     for name in ("model.safetensors", "tokenizer.json"):
         (tmp_path / name).touch()

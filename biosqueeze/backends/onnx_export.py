@@ -18,7 +18,7 @@ from biosqueeze.backends.onnx_files import UnusableGraphError, remove_external_d
 from biosqueeze.backends.onnxruntime import FILES, OnnxPredictor
 from biosqueeze.backends.parity import Ints, Parity, compare, random_batches
 from biosqueeze.backends.torch import TorchPredictor, input_names
-from biosqueeze.checkpoint import Checkpoint, copy_files, locate
+from biosqueeze.checkpoint import Checkpoint, copy_files, copy_graphs, locate
 from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError, in_one_line
 from biosqueeze.models.custom_heads.files import copy_head
@@ -139,7 +139,7 @@ def silence_libraries() -> Iterator[None]:
 
 
 def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
-    """Copy a checkpoint with its artefacts; load and save it if its layout is old (.bin weights, no tokenizer.json).
+    """Copy a checkpoint with its graphs; load and save it if its layout is old (.bin weights, no tokenizer.json).
 
     Returns:
         the copy, with the name of the original.
@@ -153,6 +153,7 @@ def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
         load_tokenizer(source).save_pretrained(directory)
         copy_head(source, directory)
         copy_sentence_layout(source.path, directory)
+        copy_graphs(source, directory)
     return Checkpoint(directory, source.name)
 
 

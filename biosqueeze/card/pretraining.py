@@ -11,7 +11,7 @@ _OBJECTIVES = {
     "mlm": "masked language modelling",
     "mlm+nsp": "masked language modelling and next-sentence prediction",
     "mlm+sop": "masked language modelling and sentence order",
-    "rtd": "replaced-token detection; the generator, which replaces the tokens, is in `generator`",
+    "rtd": "replaced-token detection; the generator, which replaces the tokens, is in the directory generator",
 }
 _UNITS = {"piece": "single pieces", "word": "whole words", "ngram": "n-grams of whole words", "span": "spans of words"}
 

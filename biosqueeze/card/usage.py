@@ -10,6 +10,7 @@ from biosqueeze.manifest import Manifest
 
 _TEXT = "Aspirin reduces fever in patients with influenza."
 _SECOND_TEXT = "Fever is treated with aspirin."
+_ASKED = "What does aspirin reduce?"
 _PIPELINE = """\
 from transformers import pipeline
 
@@ -46,7 +47,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForQuestionAnswering.from_pretrained({name})
-inputs = tokenizer("What does aspirin reduce?", {text}, return_tensors="pt")
+inputs = tokenizer({asked}, {text}, return_tensors="pt")
 with torch.inference_mode():
     output = model(**inputs)
 start, end = output.start_logits.argmax(), output.end_logits.argmax()
@@ -69,15 +70,19 @@ values = {{
     "token_type_ids": encoding.type_ids,
 }}
 inputs = {{each.name: np.array([values[each.name]], dtype=np.int64) for each in session.get_inputs()}}
-output = session.run(None, inputs)[0]
+outputs = session.run(None, inputs)
 {result}"""
 _ONNX_RESULTS = {
     "token-classification": """\
 labels = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label", {})
-print([(token, labels.get(str(best), best)) for token, best in zip(encoding.tokens, output[0].argmax(-1))])""",
+print([(token, labels.get(str(best), best)) for token, best in zip(encoding.tokens, outputs[0][0].argmax(-1))])""",
     "sequence-classification": """\
 labels = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label", {})
-print({labels.get(str(index), index): float(value) for index, value in enumerate(output[0])})""",
+print({labels.get(str(index), index): float(value) for index, value in enumerate(outputs[0][0])})""",
+    # Graphs of other tools have an output for starts and one for ends.
+    "question-answering": """\
+start, end = np.stack(outputs, axis=-1).reshape(-1, 2).argmax(axis=0)
+print(tokenizer.decode(encoding.ids[start : end + 1]))""",
 }
 # What `predict` reads for tasks on more than one text.
 _RECORDS = {
@@ -135,7 +140,7 @@ def _with_transformers(name: str, manifest: Manifest) -> str:
         case "sequence-classification":
             code = _PIPELINE.format(task='"text-classification"', more=", top_k=None", **values)
         case "question-answering":
-            code = _QUESTION.format(**values)
+            code = _QUESTION.format(asked=_quoted(_ASKED), **values)
         case "mlm":
             code = _FILL_MASK.format(**values)
         case "discriminator":
@@ -153,12 +158,14 @@ def _with_biosqueeze(name: str, manifest: Manifest) -> str:
 
 def _with_onnxruntime(name: str, manifest: Manifest, graph: str, *, on_hub: bool) -> str:
     texts = [_TEXT, _SECOND_TEXT] if _task_of(manifest) in _PAIR_TASKS else [_TEXT]
+    if manifest.head == "question-answering":
+        texts = [_ASKED, _TEXT]
     code = _ONNX.format(
         folder=f"snapshot_download({_quoted(name)})" if on_hub else _quoted(name),
         download="from huggingface_hub import snapshot_download\n" if on_hub else "",
         file=_quoted(graph),
         text=", ".join(map(_quoted, texts)),
-        result=_ONNX_RESULTS.get(manifest.head, "print(output.shape)"),
+        result=_ONNX_RESULTS.get(manifest.head, "print(outputs[0].shape)"),
     )
     kind = "int8" if graph == _GRAPHS[0] else "ONNX"
     packages = "numpy, tokenizers, huggingface_hub and onnxruntime" if on_hub else "numpy, tokenizers and onnxruntime"

@@ -27,6 +27,7 @@ Logits = NDArray[np.float32]
 Batch = Mapping[str, NDArray[Any]]
 
 _LEAST_TOKENS = 20  # fewer predictions than this on one side are not averaged by themselves
+_LEAST_LOST = 5  # so many other predictions than the commonest, all lost, are a collapse; fewer may be close decisions
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class OutputType(ABC):
         """
         same = reference == candidate
         common = reference == np.bincount(reference).argmax()
-        collapsed = len(np.unique(candidate)) == 1 < len(np.unique(reference))
-        if not collapsed and min(common.sum(), (~common).sum()) < _LEAST_TOKENS:
+        others = (~common).sum()
+        collapsed = others >= _LEAST_LOST and len(np.unique(candidate)) == 1
+        if not collapsed and min(common.sum(), others) < _LEAST_TOKENS:
             return float(same.mean())
         return float((same[common].mean() + same[~common].mean()) / 2)
 

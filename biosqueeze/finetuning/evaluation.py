@@ -1,7 +1,8 @@
 """Score a fine-tuned checkpoint on one split of a labelled data set, and compare the scores with floors."""
 
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,16 +10,16 @@ from biosqueeze import registry
 from biosqueeze.backends import canonical_spec, check_runnable, default_spec, use_device
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.errors import QualityGateMissedError, SqueezeError, UsageError
 from biosqueeze.finetuning.finetuned_checkpoint import check_head, missing_head_error, task_of, unknown_labels
 from biosqueeze.finetuning.task_model import InferenceSettings, load_task_model
 from biosqueeze.models.custom_heads.files import is_fine_tuned
 from biosqueeze.progress import note, warn
 from biosqueeze.tasks import Dataset, Task
+from biosqueeze.tasks.encoding.tag_schemes import split_tag
 from biosqueeze.tasks.formulation import ReadingOptions
 from biosqueeze.tasks.metrics.entities import finds_nothing
-
-DEFAULT_TASK = "ner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
     recorded = checkpoint.task
     data = request.data or (recorded and recorded.data)
     if not data and not is_fine_tuned(checkpoint):
-        raise missing_head_error(checkpoint, "task", DEFAULT_TASK, "to score")
+        raise missing_head_error(checkpoint, "task", "ner", "to score")
     if not data:
         raise UsageError(
             f"{checkpoint.name} does not name the data of its fine-tuning; give --data, a directory or demo:ner"
@@ -151,9 +152,8 @@ def resolve_evaluation(request: EvaluationRequest, *, weights: bool = True) -> E
         raise SqueezeError(
             f"{checkpoint.name} was trained on {data}, and there is no such directory here; name the data with --data"
         )
-    name = request.task or (recorded.name if recorded else DEFAULT_TASK)
-    kind, task = task_of(checkpoint, name, "to score", request.reading)
-    benchmark = resolve_task(name)[1]
+    kind, task = task_of(checkpoint, request.task, "to score", request.reading)
+    benchmark = resolve_task(request.task)[1] if request.task else None
     if benchmark:
         _check_benchmark(checkpoint, task, benchmark)
     backend = canonical_spec(request.backend) if request.backend else default_spec(checkpoint)
@@ -201,10 +201,22 @@ def _check_labels(checkpoint: Checkpoint, dataset: Dataset, source: str) -> None
     """
     unknown = unknown_labels(dataset.labels, checkpoint.labels)
     if unknown:
+        flags = shlex.join(word for kind in _shared_types(dataset, checkpoint, unknown) for word in ("--types", kind))
         raise SqueezeError(
             f"{source} has the labels {', '.join(unknown)}, but {checkpoint.name} has only "
-            f"{', '.join(checkpoint.labels)}; give the data that it was fine-tuned on, or fine-tune it on these"
+            f"{', '.join(checkpoint.labels)}; {f'score the others alone ({flags}), ' if flags else ''}give the data "
+            "that it was fine-tuned on, or fine-tune it on these"
         )
+
+
+def _shared_types(dataset: Dataset, checkpoint: Checkpoint, unknown: Sequence[str]) -> list[str]:
+    """Return the types of entities that a tagger has, of those in the data; none where it lacks a tag of one."""
+    if dataset.output_type != TOKENS:
+        return []
+    types, known, lacking = (
+        {split_tag(label)[1] for label in labels} for labels in (dataset.labels, checkpoint.labels, unknown)
+    )
+    return sorted((types & known) - lacking - {""})
 
 
 def _check_metrics(floors: Mapping[str, float], best: Mapping[str, float]) -> None:

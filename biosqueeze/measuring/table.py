@@ -97,7 +97,7 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
 
 def _reason(baseline_score: float) -> str:
     if baseline_score > 0:
-        return "evaluated on other data, or by another score"
+        return "evaluated on other data, or by another score, or with a negative one"
     return f"there is no share of the first checkpoint's score, {baseline_score:.4f}"
 
 

@@ -70,7 +70,7 @@ def _expected(field: OptionField) -> str:
 
 
 def _syntax_error(field: OptionField, value: Any) -> str | None:
-    if value == "" and field.is_input:
+    if value == "" and (field.is_input or field.optional):
         return f"{field.flag} is empty; is a shell variable not set?"
     syntax = field.marker(Syntax)
     if syntax is None or syntax.parse is None:

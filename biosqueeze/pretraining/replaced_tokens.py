@@ -17,6 +17,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.checkpoint_files import GENERATOR
 from biosqueeze.data.feature_keys import ATTENTION_MASK, INPUT_IDS, LABELS
 from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
@@ -27,8 +28,6 @@ from biosqueeze.models.inputs import model_inputs
 from biosqueeze.models.loading.load import load_config, load_model, new_model, skeleton
 from biosqueeze.pretraining.learner import WORD_INDEX, PretrainingLearner, Sums, whole_words
 from biosqueeze.pretraining.masked_loss import masked_loss
-
-GENERATOR_FOLDER = "generator"
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class ReplacedTokenLearner(PretrainingLearner):
     def save(self, directory: Path) -> tuple[Path, ...]:
         """Write the discriminator, and the generator into a folder of its own; return both for their tokenizers."""
         self.model.save_pretrained(directory)
-        self.generator.save_pretrained(directory / GENERATOR_FOLDER)
-        return directory, directory / GENERATOR_FOLDER
+        self.generator.save_pretrained(directory / GENERATOR)
+        return directory, directory / GENERATOR
 
 
 def detection_losses(logits: Tensor, is_replaced: Tensor) -> Tensor:

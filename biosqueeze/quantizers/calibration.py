@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import has_cosine
 
 if TYPE_CHECKING:
@@ -47,8 +48,13 @@ def text_batches(
     """Return batches to calibrate with, and batches to compare on; a corpus too small for both serves as both.
 
     A checkpoint whose task is on pairs of texts gets pairs of lines, unless it encodes each text alone.
+
+    Raises:
+        SqueezeError: the text cannot be read, or `max_length` leaves no room for two texts.
     """
     from biosqueeze.data.lengths import fitting_length
+    from biosqueeze.data.sequence_frame import SequenceFrame
+    from biosqueeze.data.text.blocks import room_within
     from biosqueeze.data.text.corpus import DEMO, read_lines
     from biosqueeze.models.loading.load import load_tokenizer
 
@@ -58,12 +64,21 @@ def text_batches(
     tokenizer = load_tokenizer(checkpoint)
     length = fitting_length(text.max_length, tokenizer.model_max_length)
     compared = chosen[text.lines :] if len(chosen) >= needed else chosen
-    in_pairs = checkpoint.task is not None and checkpoint.task.name in _ON_PAIRS and not has_cosine(checkpoint)
+    in_pairs = _is_on_pairs(checkpoint) and not has_cosine(checkpoint)
+    if in_pairs:
+        room_within(length, SequenceFrame.of(tokenizer, 2), least=2)  # raises where no text would be left
     calibration, comparison = (
         _batches(_encoded(lines, tokenizer, length, in_pairs=in_pairs), tokenizer.pad_token_id, text.seed)
         for lines in (chosen[: text.lines], compared)
     )
     return calibration, comparison
+
+
+def _is_on_pairs(checkpoint: Checkpoint) -> bool:
+    """Return whether the task is on pairs of texts; where it is not recorded, the head tells a model of questions."""
+    if checkpoint.task is None:
+        return head_of(checkpoint.config) == "question-answering"
+    return checkpoint.task.name in _ON_PAIRS
 
 
 def _encoded(lines: Sequence[str], tokenizer: Any, length: int, *, in_pairs: bool) -> list[dict[str, list[int]]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import PurePath
 
 from markupsafe import Markup
@@ -11,6 +10,7 @@ from biosqueeze import __version__, model_facts
 from biosqueeze.backends.deployed import deployed_megabytes
 from biosqueeze.files import megabytes
 from biosqueeze.manifest import HistoryEntry, now
+from biosqueeze.progress import duration
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.measurements import data_text
 from biosqueeze.reporting.plots import COLOURS, training_plot
@@ -205,7 +205,7 @@ def _training_facts(training: TrainingRun) -> str:
     if metrics.get("tokens"):
         words.append(f"{_millions(metrics['tokens'])} tokens")
     if metrics.get("seconds"):
-        words.append(f"{timedelta(seconds=round(metrics['seconds']))} h")
+        words.append(duration(metrics["seconds"]))
     if metrics.get("compute"):
         words.append(f"{metrics['compute']} on {metrics.get('device')}")
     metric = _metric_of(training)

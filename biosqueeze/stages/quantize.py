@@ -84,8 +84,8 @@ class Options(WritingOptions):
     ] = False
     tolerance: Annotated[
         float,
-        "Least agreement with PyTorch: share of equal predictions (for scores the correlation, without a head the "
-        "cosine).",
+        "Least agreement with PyTorch: share of equal predictions, of which the commonest one, such as O, counts half "
+        "(for scores the correlation, without a head the cosine).",
         Bounds(least=0, most=1),
     ] = 0.8
 

@@ -111,8 +111,18 @@ def run(options: Options) -> Outcome:
         note(step)
     if len(names.new) < len(names.old) and any((source.path / folder).is_dir() for folder in ARTEFACTS):
         warn(f"the graphs of {source.name} have the outputs that were removed, and are left out; export it again")
-    summary = Summary(size=size_of(written), next_words=("predict", str(written.path), "--text", "TEXT"))
+    summary = Summary(size=size_of(written), next_words=("predict", str(written.path), *_input_words(source)))
     return Outcome(written.path, {"labels": list(names.new)}, summary=summary)
+
+
+def _input_words(source: Checkpoint) -> tuple[str, ...]:
+    """Return the words of `predict` that name its input: one text, where the task reads single texts."""
+    from biosqueeze.distillation.models import ON_PLAIN_TEXT
+
+    if source.task:
+        return ("--text", "TEXT") if source.task.name in ON_PLAIN_TEXT else ("RECORDS.jsonl",)
+    is_tagger = task_head_in(source) == "token-classification"
+    return (*(() if is_tagger else ("--task", "classification")), "--text", "TEXT")
 
 
 def _steps(options: Options, names: _Names) -> tuple[str, ...]:

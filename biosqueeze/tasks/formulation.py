@@ -111,6 +111,9 @@ class Formulation(ReadingOptions):
         """
         unused = [name for name in self.non_defaults() if name not in used]
         if unused:
+            reading = {field.name for field in dataclasses.fields(ReadingOptions)}
+            # A command may have the options of reading alone.
+            named = [name for name in used if name in reading or not reading.issuperset(unused)]
             flags = ", ".join(map(flag_of, unused))
-            fit = ", ".join(map(flag_of, used)) or "none of them"
+            fit = ", ".join(map(flag_of, named)) or "none of them"
             raise UsageError(f"{flags} is not used by the task {task}; leave it out (its options: {fit})")

@@ -235,7 +235,8 @@ def test_a_tilde_is_the_home_directory(pico_bert: Path, tmp_path: Path, monkeypa
     result = biosqueeze.shrink(str(pico_bert), layers="2", out="~/small", quiet=True)
     assert Path(result.path) == tmp_path / "home" / "small"
     assert (tmp_path / "home" / "small" / "config.json").is_file()
-    assert Path(biosqueeze.shrink(str(pico_bert), layers="2", out="", quiet=True).path).name.endswith("-l2")
+    with pytest.raises(UsageError, match="--out is empty"):
+        biosqueeze.shrink(str(pico_bert), layers="2", out="")
 
 
 @pytest.mark.parametrize(("layers", "text"), [([1], "1,"), ([0, 2], "0,2"), (1, "1"), (["top"], "top")])

@@ -66,6 +66,11 @@ def test_collapse_to_the_commonest_class_agrees_by_half() -> None:
     assert parity.agreement == 0.5
 
 
+def test_few_changed_predictions_are_no_collapse() -> None:
+    right = np.array([1, 1, *[0] * 98])
+    assert SINGLE.agreement(right, 0 * right) == 0.98
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_nan_and_infinity_never_agree(value) -> None:
     broken = logits()

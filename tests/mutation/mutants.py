@@ -145,7 +145,7 @@ AREAS = {
                 "checkpoint.py",
                 ('f"LABEL_{i}"', 'f"LABEL{i}"'),
                 ("path.name in _OWN_FILES or ", ""),
-                ("path.name in checkpoint_files.ARTEFACTS or ", ""),
+                ("    copy_graphs(source, target)\n", ""),
             ),
             *_in(
                 "files/__init__.py",

@@ -47,7 +47,13 @@ def test_no_step_is_marked_where_a_mean_was_kept(
     is_mean: bool, pico_bert: Path, copy_of: Callable[[Path], Path]
 ) -> None:
     path = copy_of(pico_bert)
-    metrics = {"steps": 4, "best_step": 4, "f1": 0.75, **({"mean_with_start": True} if is_mean else {})}
+    metrics = {
+        "steps": 4,
+        "seconds": 93_784,
+        "best_step": 4,
+        "f1": 0.75,
+        **({"mean_with_start": True} if is_mean else {}),
+    }
     write_manifest(path, stage="distill", metrics=metrics)
     lines = [{"step": 0, "dev": {"f1": 0.7}}, {"step": 4, "loss": 1.0}, {"step": 4, "dev": {"f1": 0.6}}]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -55,5 +61,6 @@ def test_no_step_is_marked_where_a_mean_was_kept(
     with mock.patch.object(overview, "training_plot") as plot:
         section = describe_training(training)
     plot.assert_called_once_with(training.curves, "f1", None if is_mean else 4)
+    assert "4 steps · 26 h 3 min · " in section.facts
     mean = "dev F1 0.7500 of the mean of the last weights and those before the training"
     assert (mean if is_mean else "best dev F1 0.7500 at step 4") in section.facts

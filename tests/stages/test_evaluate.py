@@ -175,6 +175,7 @@ def test_malformed_floor(checkpoint, data, floor):
         ({"split": "tset"}, "no split 'tset'.*Did you mean 'test'"),
         ({"max_length": 2}, "at least 3, not 2"),
         ({"task": "ren"}, "there is no task 'ren'"),
+        ({"negative": "x"}, r"--negative is not used by the task ner.*its options: --column, --types\)"),
     ],
 )
 def test_invalid_options(checkpoint, data, changes, words):
@@ -223,13 +224,22 @@ def test_unknown_metric_fails_before_the_model_runs(checkpoint, data, gold_but):
 
 def test_data_with_labels_the_checkpoint_lacks(checkpoint, data):
     (data / "test.tsv").write_text(TEST.replace("hepti\tB-Disease", "hepti\tB-Drug"))
-    with pytest.raises(SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; give the data"):
+    with pytest.raises(
+        SqueezeError, match=r"labels B-Drug, but .* only O, B-Disease, I-Disease; score the others"
+    ) as raised:
         evaluate.run(_options(checkpoint, data))
+    assert "(--types Disease), give the data" in str(raised.value)
 
 
 def test_checkpoint_without_fine_tuning(pico_bert, data):
-    with pytest.raises(SqueezeError, match=r"no trained token-classification head.*first: biosqueeze finetune"):
+    with pytest.raises(SqueezeError, match=r"no trained task head.*first: biosqueeze finetune"):
         evaluate.run(_options(pico_bert, data))
+
+
+def test_a_classifier_without_a_record_needs_its_task(tmp_path, data):
+    path = pico.save("bert", tmp_path / "nli", head="sequence-classification", labels=("a", "b"))
+    with pytest.raises(UsageError, match="give --task classification, relation, nli or similarity"):
+        evaluate.run(_options(path, data))
 
 
 def test_head_in_config_json_but_not_in_the_weights(checkpoint, data):
@@ -238,7 +248,7 @@ def test_head_in_config_json_but_not_in_the_weights(checkpoint, data):
     weights = checkpoint / "model.safetensors"
     trunk = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("classifier")}
     save_file(trunk, weights, {"format": "pt"})
-    with pytest.raises(SqueezeError, match="no trained token-classification head"):
+    with pytest.raises(SqueezeError, match="no trained task head"):
         evaluate.run(_options(checkpoint, data))
 
 

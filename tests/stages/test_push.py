@@ -112,6 +112,12 @@ def test_a_plan_lists_files_and_sizes(shell: Shell, checkpoint: Path) -> None:
     assert "metrics.jsonl" not in said.err
 
 
+def test_a_plan_lists_the_generator_of_a_discriminator(shell: Shell, checkpoint: Path) -> None:
+    (checkpoint / "generator").mkdir()
+    (checkpoint / "generator" / "model.safetensors").write_text("x")
+    assert "generator/model.safetensors  1 bytes" in shell("push", checkpoint, "me/tagger", "--dry-run").err
+
+
 @pytest.mark.parametrize("repo", ["a/b/c", "../x", "me/", "a b", ""])
 def test_a_repository_needs_a_valid_name(repo: str, shell: Shell, checkpoint: Path) -> None:
     said = shell("push", checkpoint, repo, "--dry-run")

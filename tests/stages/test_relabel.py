@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 import biosqueeze
@@ -15,6 +16,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.label_names import suggested_tags
 from tests import pico
 from tests.cli.run import Shell
+from tests.layouts import to_bin
 from tests.manifests import history_entry, write_manifest
 
 TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
@@ -140,6 +142,30 @@ def test_a_new_name_keeps_the_graphs(pico_ner: Path, tmp_path: Path, shell: Shel
     removed = shell("relabel", path, "--labels", less, "--out", tmp_path / "less")
     assert "are left out; export it again" in removed.err
     assert not (tmp_path / "less/onnx").exists()
+
+
+def test_a_new_name_keeps_the_graphs_of_an_old_layout(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
+    path = shutil.copytree(pico_ner, tmp_path / "tagger")
+    to_bin(path, load_file(path / "model.safetensors"))
+    (path / "onnx").mkdir()
+    (path / "onnx" / "model.onnx").write_bytes(b"graph")
+    assert shell("relabel", path, "--labels", "O,B-X,I-X", "--out", tmp_path / "new").code == 0
+    assert (tmp_path / "new/onnx/model.onnx").read_bytes() == b"graph"
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "words"),
+    [
+        (TAGGER, None, "--text TEXT"),
+        (CLASSIFIER, None, "--task classification --text TEXT"),
+        (CLASSIFIER, {"name": "nli"}, "RECORDS.jsonl"),
+    ],
+)
+def test_the_next_command_fits_the_task(head: str, task: object, words: str, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=head, labels=("O", "B-X", "I-X"))
+    write_manifest(path, stage="finetune", task=task)
+    said = shell("relabel", path, "--labels", "O,B-Y,I-Y", "--out", tmp_path / "new")
+    assert f"next: biosqueeze predict {tmp_path / 'new'} {words}\n" in said.err
 
 
 def test_without_labels_there_is_nothing_to_name(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:

@@ -9,6 +9,8 @@ from biosqueeze.data.annotations.annotated import Annotation, Document, Document
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.errors import SqueezeError
 
+UNTYPED = "Entity"
+"""The type that is written for an entity without one (`--merge-types`, or labels O, B and I): the format needs one."""
 TEXT_LINE = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 _EXPECTED = (
     "expected ID|t|TITLE, ID|a|ABSTRACT, an annotation (ID, start, end, text, type and optionally a concept, "
@@ -67,7 +69,8 @@ def pubtator_documents(lines: Iterable[tuple[int, str]], source: str, *, annotat
 def pubtator_lines(document: Document) -> Iterator[str]:
     """Write a document as PubTator lines, with the empty line that ends it.
 
-    The text before its first line end is the title. Later line ends become spaces.
+    The text before its first line end is the title. Later line ends become spaces. An entity without a type is an
+    `UNTYPED`.
 
     Raises:
         SqueezeError: the id contains a separator of the format.
@@ -81,7 +84,7 @@ def pubtator_lines(document: Document) -> Iterator[str]:
     yield f"{document.id}|a|{_one_line(abstract)}"
     for annotation in document.annotations:
         text = _one_line(annotation.text).replace("\t", " ")
-        cells = (document.id, str(annotation.start), str(annotation.end), text, annotation.type)
+        cells = (document.id, str(annotation.start), str(annotation.end), text, annotation.type or UNTYPED)
         yield "\t".join((*cells, annotation.id) if annotation.id else cells)
     yield ""
 

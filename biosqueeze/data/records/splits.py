@@ -246,8 +246,12 @@ def _way_out(directory: Path, split: str, suffixes: Sequence[str]) -> str:
     if below:
         return f"there is {below[0]}; name its directory: {(directory / below[0]).parent}"
     names = sorted(path.name for path in directory.iterdir())
-    share = ", or hold out a part of train where the command has --dev-share" if split == "dev" and names else ""
-    return f"it holds {shortened(names) if names else 'nothing'}; rename the file, or name another directory{share}"
+    option = ""
+    if split == "dev" and names:
+        option = ", or hold out a part of train where the command has --dev-share"
+    elif split == "test" and split_files(directory, "dev", suffixes):
+        option = ", or give --split dev where the command has that option"
+    return f"it holds {shortened(names) if names else 'nothing'}; rename the file, or name another directory{option}"
 
 
 def _matches_below(directory: Path, split: str, suffixes: Sequence[str]) -> Iterator[str]:

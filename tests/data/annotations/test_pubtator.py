@@ -103,6 +103,12 @@ def test_a_file_that_is_not_utf8(tmp_path):
         list(read_pubtator(tmp_path / "p.txt"))
 
 
+def test_an_entity_without_a_type_can_be_read_again():
+    document = Document("1", "Sepsis", (Annotation(0, 6, "", "Sepsis"),))
+    (again,) = parse_pubtator(enumerate(pubtator_lines(document), start=1), "p")
+    assert again.annotations == (Annotation(0, 6, "Entity", "Sepsis"),)
+
+
 def test_an_id_with_a_separator_is_refused():
     for name in ("", "a|b", "a\tb", "a b"):
         with pytest.raises(SqueezeError, match="cannot be written as PubTator"):

@@ -52,6 +52,12 @@ def test_a_missing_split_lists_the_existing_files(tmp_path, there, words):
     assert "\n" not in str(caught.value)
 
 
+def test_the_way_out_of_a_missing_test_split(tmp_path):
+    (tmp_path / "dev.tsv").touch()
+    with pytest.raises(SqueezeError, match="or give --split dev where"):
+        require_split(tmp_path, "test", TABLES)
+
+
 def test_a_file_alone_in_the_folder_of_its_split(tmp_path):
     for name in ("Training/corpus.tsv", "Training/README.txt", "test/a.tsv", "test/b.tsv", "dev/a.tsv", "dev/a.ann"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
