@@ -154,7 +154,7 @@ class TrainingOptions(WritingOptions):
     ] = 0
     gradient_checkpointing: Annotated[
         bool,
-        "Compute the layers again in the backward pass: far less memory, about a third slower.",
+        "Compute the layers again in the backward pass: far less memory, a third more computing.",
         Group.MACHINE,
     ] = False
     compile: Annotated[bool, "Compile the model with torch.compile: slower start, faster steps.", Group.MACHINE] = False
