@@ -1,6 +1,7 @@
 """Shapes of a budget: counts are exact, importance grows with every size, and the best shape that fits is chosen."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -100,6 +101,16 @@ def test_no_shape_that_fits_keeps_more(seed, limit):
         assert kept(chosen.shape) == max(kept(each.shape) for each in fitting)
         assert any(kept(each.shape) >= kept(chosen.shape) - 1e-12 for each in largest(fitting))
         assert chosen in thinned(front, (chosen,), 3) and len(thinned(front, (chosen,), 3)) <= 4
+
+
+@given(st.integers(2, 60), st.integers(2, 20))
+def test_rows_that_are_shown_are_spread_evenly(count, most):
+    front = [Candidate(Shape(1, 1, size), 0, Counts(size, 0)) for size in range(count)]
+    shown = thinned(front, (), most)
+    places = [front.index(each) for each in shown]
+    gaps = [after - before for before, after in itertools.pairwise(places)]
+    assert len(shown) == min(count, most) and (places[0], places[-1]) == (0, count - 1)
+    assert max(gaps) - min(gaps) <= 1
 
 
 def test_members_of_a_family_have_names_of_their_own():

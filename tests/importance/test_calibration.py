@@ -5,6 +5,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.output_types import TOKENS
@@ -54,6 +55,17 @@ def test_tokens_that_are_masked_count_as_what_they_were(drawn):
     assert read.token_counts(len(pico.shared_tokenizer())).tolist() == [
         ids.count(number) for number in range(len(pico.shared_tokenizer()))
     ]
+
+
+def test_the_loss_is_that_of_the_masked_tokens(drawn, pico_bert):
+    read, model = drawn(300), load_model(open_checkpoint(str(pico_bert))).model
+    for batch in read.batches:
+        with torch.no_grad():
+            likely = read.run(model, batch).double().log_softmax(-1)
+        places = batch["labels"].ge(0).nonzero().tolist()
+        naive = -sum(likely[row, at, batch["labels"][row, at]].item() for row, at in places)
+        assert read.loss(model, batch).item() == pytest.approx(naive, rel=1e-5)
+    assert places
 
 
 def test_texts_of_another_task_with_several_labels(pico_ner, tmp_path):

@@ -1,6 +1,7 @@
 """Importances against naive float64 computations, one sequence at a time."""
 
 import copy
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -68,6 +69,48 @@ def test_gradients_of_neurons_and_heads_are_differences(calibrated, family):
             assert getattr(fisher, kind)[1, unit].item() == pytest.approx(slopes.square().mean().item(), rel=1e-2)
 
 
+@contextmanager
+def scaled(model, dimension, factor):
+    """Multiply a dimension of the stream before and after every layer."""
+    layers = encoder_layers(model)
+
+    def times(states):
+        factors = torch.ones_like(states[0, 0])
+        factors[dimension] = factor
+        return states * factors
+
+    def enter(_module, args, kwargs):
+        if args:
+            return (times(args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": times(kwargs["hidden_states"])}
+
+    def leave(_module, _args, out):
+        return (times(out[0]), *out[1:]) if isinstance(out, tuple) else times(out)
+
+    handles = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
+    handles.append(layers[-1].register_forward_hook(leave))
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_gradients_of_dimensions_are_differences(calibrated, family):
+    model, calibration = calibrated(family)
+    taylor, fisher = (open_importance(name).score(model, calibration).hidden for name in ("taylor", "fisher"))
+    naive, dimension = copy.deepcopy(model).double(), 3
+
+    def loss(factor, sequence):
+        with scaled(naive, dimension, factor):
+            return calibration.loss_sum(calibration.run(naive, sequence), sequence).item()
+
+    with torch.no_grad():
+        examples = list(sequences(calibration))
+        slopes = torch.tensor([(loss(1 + 1e-3, each) - loss(1 - 1e-3, each)) / 2e-3 for each in examples])
+    assert taylor[dimension].item() == pytest.approx(slopes.abs().mean().item(), rel=5e-3)
+    assert fisher[dimension].item() == pytest.approx(slopes.square().mean().item(), rel=1e-2)
+
+
 def without(model, index, factor):
     """A hook by which a layer adds only a share of what it adds to its input."""
     return encoder_layers(model)[index].register_forward_hook(
@@ -83,7 +126,7 @@ def without(model, index, factor):
 def test_layers_are_scored_by_the_loss_without_them(calibrated, family):
     model, calibration = calibrated(family)
     scores = open_importance("leave-one-out").score(model, calibration).layers
-    slopes = open_importance("taylor").score(model, calibration).layers
+    slopes, squares = (open_importance(name).score(model, calibration).layers for name in ("taylor", "fisher"))
     naive = copy.deepcopy(model).double()
 
     def loss(factor, sequence):
@@ -101,6 +144,8 @@ def test_layers_are_scored_by_the_loss_without_them(calibrated, family):
     if examples:  # MobileBERT's embeddings mix tokens with padding
         assert scores[2].item() == pytest.approx(sum(rises) / len(rises), rel=1e-3)
         assert slopes[2].item() == pytest.approx(sum(differences) / len(differences), rel=1e-3)
+        mean_square = sum(each**2 for each in differences) / len(differences)
+        assert squares[2].item() == pytest.approx(mean_square, rel=2e-3)
 
 
 def test_taylor_of_one_example_is_that_of_torch_pruning(calibrated):
@@ -125,19 +170,25 @@ def test_activations_against_single_sequences(calibrated):
         name: open_importance(name).score(model, calibration) for name in ("activation", "wanda", "block-influence")
     }
     naive = copy.deepcopy(model).double()
-    layer, inputs = encoder_layers(naive)[1], []
-    handle = layer.output.dense.register_forward_pre_hook(lambda _m, args: inputs.append(args[0][0]))
+    layer, neurons, heads = encoder_layers(naive)[1], [], []
+    readers = ((layer.output.dense, neurons), (layer.attention.output.dense, heads))
+    handles = [module.register_forward_pre_hook(partial(add_input, read)) for module, read in readers]
     with torch.no_grad():
         states = [
             naive(**{k: s[k] for k in ("input_ids",)}, output_hidden_states=True).hidden_states
             for s in sequences(calibration)
         ]
-    handle.remove()
+    for handle in handles:
+        handle.remove()
     before, after = (torch.cat([each[depth][0] for each in states]) for depth in (1, 2))
-    neurons = torch.cat(inputs)
-    weight = layer.output.dense.weight.detach().abs()
+    neurons, heads = torch.cat(neurons), torch.cat(heads)
+    weights = [module.weight.detach().abs() for module, _ in readers]
+    products = [(weight * states.norm(dim=0)).sum(0) for weight, states in zip(weights, (neurons, heads), strict=True)]
     assert torch.allclose(found["activation"].neurons[1], neurons.abs().mean(0), atol=1e-5)
-    assert torch.allclose(found["wanda"].neurons[1], (weight * neurons.norm(dim=0)).sum(0), rtol=1e-4)
+    assert torch.allclose(found["activation"].heads[1], heads.unflatten(1, (4, 8)).norm(dim=2).mean(0), atol=1e-5)
+    assert torch.allclose(found["wanda"].neurons[1], products[0], rtol=1e-4)
+    assert torch.allclose(found["wanda"].heads[1], products[1].unflatten(0, (4, 8)).sum(1), rtol=1e-4)
+    assert found["wanda"].layers[1].item() == pytest.approx(sum(each.sum().item() for each in products), rel=1e-4)
     cosines = torch.nn.functional.cosine_similarity(before, after)
     assert found["block-influence"].layers[1].item() == pytest.approx((1 - cosines).mean().item(), rel=1e-4)
     ratio = ((after - before).norm(dim=1) / after.norm(dim=1)).mean()
@@ -186,6 +237,10 @@ def test_attention_in_windows_reads_the_same_tokens(calibrated):
         assert all(torch.equal(layer.attention_input, layer.input) for layer in layers)
 
 
+def add_input(inputs, _module, args):
+    inputs.append(args[0][0])
+
+
 def add_squares(sums, _module, args):
     sums += args[0].double().square().flatten(0, -2).sum(0)
 
@@ -196,6 +251,11 @@ def test_magnitude_chooses_as_a_cut_without_importance(calibrated):
         plain = narrow(model, Widths(ffn=40, heads=2)).model.state_dict()
         scored = narrow(model, Widths(ffn=40, heads=2), open_importance("magnitude").score(model, calibration))
         assert all(torch.equal(plain[name], tensor) for name, tensor in scored.model.state_dict().items())
+        layers = open_importance("magnitude").score(model, calibration).layers
+        squares = [
+            sum(p.detach().double().square().sum() for p in layer.parameters()) for layer in encoder_layers(model)
+        ]
+        assert torch.allclose(layers, torch.stack(squares), rtol=1e-5)
 
 
 def silence(layer):
@@ -208,11 +268,20 @@ def silence(layer):
 def test_layers_are_removed_one_at_a_time(calibrated):
     model, calibration = calibrated("bert")
     silence(model.bert.encoder.layer[1])
-    influence, loss = open_importance("block-influence"), open_importance("leave-one-out")
+    influence = open_importance("block-influence")
     scores = influence.score(model, calibration)
     layers = choose_layers(model, 3, influence, calibration, scores)
     assert layers == (0, 2, 3) and scores.layers.argmin() == 1
-    assert choose_layers(model, 1, loss, calibration, loss.score(model, calibration)) < (4,)
+
+
+def test_layers_are_scored_anew_after_each_removal(calibrated):
+    model, importance = pico.model_of("bert", 200, "token-classification", seed=11), open_importance("leave-one-out")
+    calibration, kept = calibrated("bert")[1], [0, 1, 2, 3]
+    scores = importance.score(model, calibration)
+    while len(kept) > 1:
+        del kept[int(importance.score(keep_layers(model, kept)[0], calibration).layers.argmin())]
+    assert kept != [int(scores.layers.argmax())]
+    assert choose_layers(model, 1, importance, calibration, scores) == tuple(kept)
 
 
 @pytest.mark.parametrize("labelled", [True, False])

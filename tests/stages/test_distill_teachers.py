@@ -15,7 +15,7 @@ from tests.stages.distilling import QUICK
 from tests.tasks.sources import write_data
 
 
-def test_several_teachers_are_averaged(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
+def test_all_teachers_are_recorded(tuned: Path, tags: Path, tmp_path: Path, shell: Shell) -> None:
     other = shell("finetune", tuned, "--data", tags, "--steps", 2, "--out", tmp_path / "other", *QUICK)
     result = shell(
         "distill --teacher", tuned, "--teacher", other.path, "--teacher-weights", "2,1", "--student", "distil",

@@ -16,7 +16,6 @@ from biosqueeze.data.demo import demo_ner
 from biosqueeze.importance import FILE
 from biosqueeze.importance.store import load_scores
 from biosqueeze.models.custom_heads.files import output_type_of, predicts_masked
-from biosqueeze.models.loading.load import load_model
 from tests import pico
 
 LABELS = ("O", "B-Disease", "B-Drug", "B-Gene", "I-Disease", "I-Drug", "I-Gene")
@@ -89,9 +88,7 @@ def test_magnitude_without_data_is_the_cut_as_before(shell, ner):
 def test_masked_tokens_of_text_are_a_loss(shell, pico_bert):
     cut = ("--ffn", "32", "--importance", "fisher", "--calibration", "demo:text", "--calibration-tokens", "300")
     facts = json.loads(shell("shrink", pico_bert, *cut, "--out", "small", "--json").out)
-    assert facts["repaired"]
-    original = load_model(open_checkpoint(str(pico_bert))).model
-    assert not torch.equal(original.cls.predictions.bias, torch.zeros(1))
+    assert facts["repaired"] and facts["importance"] == "fisher"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ TEXT = st.one_of(
 SOLID = TEXT.filter(str.strip)
 GOLD = st.lists(SOLID, min_size=1, max_size=3).map(lambda texts: Answers(tuple(texts)))
 OPEN_GOLD = st.one_of(st.just(Answers(())), GOLD)
+FEW = st.sampled_from(["BRCA1", "brca1", "the IL-2", "IL-2", "il 2", "IL", "x"])  # so few that answers are often right
+FEW_GOLD = st.lists(FEW, max_size=3).map(lambda texts: Answers(tuple(texts)))
 
 
 @st.composite
-def guesses(draw) -> Answers:
-    texts = tuple(draw(st.lists(SOLID, max_size=8, unique=True)))
+def guesses(draw, text=SOLID) -> Answers:
+    texts = tuple(draw(st.lists(text, max_size=8, unique=True)))
     scores = sorted((draw(st.integers(-9, 9)) / 2 for _ in texts), reverse=True)
     return Answers(texts, tuple(scores), draw(st.integers(-9, 9)) / 2)
 
@@ -109,7 +111,7 @@ def test_squad_2_scores_equal_naive_ones(pairs):
             assert scores[f"support-{suffix}"] == len(kept)
 
 
-@given(st.lists(st.tuples(OPEN_GOLD, guesses()), max_size=6))
+@given(st.lists(st.tuples(OPEN_GOLD, guesses()) | st.tuples(FEW_GOLD, guesses(FEW)), max_size=6))
 def test_best_threshold_equals_exhaustive_search(pairs):
     pairs = [*pairs, (Answers(()), Answers(("x",), (1.0,), 0.0))]
     # Without equal odds every number of answered questions is some threshold.
@@ -137,7 +139,7 @@ def test_best_threshold_equals_exhaustive_search(pairs):
                 assert at(scores[f"best_{name}_thresh"]) == pytest.approx(max(tried))
 
 
-@given(st.lists(st.tuples(OPEN_GOLD, guesses()), min_size=1, max_size=6))
+@given(st.lists(st.tuples(OPEN_GOLD, guesses()) | st.tuples(FEW_GOLD, guesses(FEW)), min_size=1, max_size=6))
 def test_bioasq_scores_equal_naive_ones(pairs):
     gold, predicted = zip(*pairs, strict=True)
     scores = Kind().score(gold, predicted)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import SqueezeError
 from biosqueeze.training import failures
 from biosqueeze.training.failures import Anomaly, LossMonitor
 from biosqueeze.training.job import LongPhase, TrainingJob, TrainingSummary
@@ -301,8 +301,3 @@ def test_auto_batch_resumes_with_the_size_it_found(tmp_path: Path) -> None:
 def test_auto_batch_fails_when_nothing_fits(tmp_path: Path) -> None:
     with pytest.raises(SqueezeError, match="not even one sequence of 128 tokens fits"):
         run(tmp_path, replace(PLAIN, auto_batch=True), Script(largest=0))
-
-
-def test_unused_options_are_refused_with_auto_batch(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--gradient-checkpointing does not work"):
-        run(tmp_path, replace(PLAIN, gradient_checkpointing=True), Script())

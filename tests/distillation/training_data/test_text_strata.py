@@ -111,5 +111,6 @@ def test_the_stratum_is_that_of_the_rarest_class(rows, background):
 def test_the_background_is_the_commonest_label():
     labelled = _sequences({(1,): 50})
     assert _Oracle(TOKENS).background(labelled, CLASSES) == 0
+    assert _Oracle(TOKENS).background(_sequences({(2, 2, 2): 50}), CLASSES) == 2
     assert _Oracle(SINGLE).background(labelled, CLASSES) == 0
     assert _Oracle(MULTI).background(labelled, CLASSES) is None
