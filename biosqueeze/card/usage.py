@@ -10,7 +10,7 @@ from biosqueeze.manifest import Manifest
 
 _TEXT = "Aspirin reduces fever in patients with influenza."
 _SECOND_TEXT = "Fever is treated with aspirin."
-_ASKED = "What does aspirin reduce?"
+_EXAMPLE_QUESTION = "What does aspirin reduce?"
 _PIPELINE = """\
 from transformers import pipeline
 
@@ -47,7 +47,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({name})
 model = AutoModelForQuestionAnswering.from_pretrained({name})
-inputs = tokenizer({asked}, {text}, return_tensors="pt")
+inputs = tokenizer({question}, {text}, return_tensors="pt")
 with torch.inference_mode():
     output = model(**inputs)
 start, end = output.start_logits.argmax(), output.end_logits.argmax()
@@ -140,7 +140,7 @@ def _with_transformers(name: str, manifest: Manifest) -> str:
         case "sequence-classification":
             code = _PIPELINE.format(task='"text-classification"', more=", top_k=None", **values)
         case "question-answering":
-            code = _QUESTION.format(asked=_quoted(_ASKED), **values)
+            code = _QUESTION.format(question=_quoted(_EXAMPLE_QUESTION), **values)
         case "mlm":
             code = _FILL_MASK.format(**values)
         case "discriminator":
@@ -159,7 +159,7 @@ def _with_biosqueeze(name: str, manifest: Manifest) -> str:
 def _with_onnxruntime(name: str, manifest: Manifest, graph: str, *, on_hub: bool) -> str:
     texts = [_TEXT, _SECOND_TEXT] if _task_of(manifest) in _PAIR_TASKS else [_TEXT]
     if manifest.head == "question-answering":
-        texts = [_ASKED, _TEXT]
+        texts = [_EXAMPLE_QUESTION, _TEXT]
     code = _ONNX.format(
         folder=f"snapshot_download({_quoted(name)})" if on_hub else _quoted(name),
         download="from huggingface_hub import snapshot_download\n" if on_hub else "",

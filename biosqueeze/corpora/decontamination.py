@@ -13,6 +13,7 @@ from biosqueeze.corpora.xml_stream import DamagedSourceError
 from biosqueeze.data.annotations.documents import detect_format, read_documents
 from biosqueeze.data.lines import data_suffix, is_beside_data, numbered_lines, read_beginning, read_document
 from biosqueeze.data.records.columns import delimiter_of
+from biosqueeze.data.records.incoming_tables import TAG
 from biosqueeze.data.records.splits import SPELLINGS, WORD_SUFFIXES, has_split_word
 from biosqueeze.data.records.tables import csv_rows, tab_rows
 from biosqueeze.data.sentences import sentences_of
@@ -30,7 +31,6 @@ _DOCUMENTS = {".xml", ".pubtator"}
 _ANNOTATIONS = {".ann", ".a1", ".a2"}  # of brat; their texts are files of their own
 _MASK = re.compile(r"@[^\s@$]+\$")  # BLURB publishes relations with @GENE$ in place of a name
 _ENTITY_MARK = re.compile(r"\[/?E[12]\]|</?e[12]>")  # around the two entities of a relation
-_TAG = re.compile(r"O|[BIESLU]-\S+")
 
 
 def plain_words(text: str) -> list[str]:
@@ -194,7 +194,7 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and all(isinstance(item, str) and len(item.split()) == 1 for item in value):
-        yield "" if all(map(_TAG.fullmatch, value)) else " ".join(value)
+        yield "" if all(map(TAG.fullmatch, value)) else " ".join(value)
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _strings(item)

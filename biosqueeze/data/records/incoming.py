@@ -26,7 +26,7 @@ from biosqueeze.data.records.incoming_tables import (
 )
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.data.records.splits import WORD_SUFFIXES
-from biosqueeze.data.text.text_check import other_format
+from biosqueeze.data.text.text_check import format_by_beginning
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import parse_json
 from biosqueeze.registry import closest
@@ -221,7 +221,7 @@ def _format_of(source: str, name: str, line: str, columns: Mapping[str, str]) ->
         return "conll" if is_border(line) or has_tag(line) or names_words else "tsv"
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if other := other_format(line):
+    if other := format_by_beginning(line):
         raise _unsupported(name, other)
     return _format_by_line(line)
 

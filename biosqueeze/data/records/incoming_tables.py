@@ -22,7 +22,7 @@ from biosqueeze.files.parsing import max_line_bytes
 
 # The marks of documents of CoNLL-2003 and JNLPBA, and the comments of CoNLL-U, such as `# newdoc` and `# sent_id = 3`.
 _BORDER = re.compile(r"\s*$|-DOCSTART-|###MEDLINE:|# (?:newdoc|newpar)\b|# [\w.]+ =")
-_TAG = re.compile(r"O|[BIESLU](-\S+)?")
+TAG = re.compile(r"O|[BIESLU](-\S+)?")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"
 # One of them in a first line of names shows that a pipe holds a table.
@@ -41,7 +41,7 @@ def has_tag(line: str) -> bool:
     """Return whether a line has a word first and a tag such as O or B-Gene last."""
     cells = line.split("\t") if "\t" in line else line.split()
     words = all(len(cell.split()) <= 1 for cell in cells) and bool(cells[0].strip())
-    return len(cells) > 1 and words and _TAG.fullmatch(cells[-1].strip()) is not None
+    return len(cells) > 1 and words and TAG.fullmatch(cells[-1].strip()) is not None
 
 
 def is_header(line: str, separator: str) -> bool:

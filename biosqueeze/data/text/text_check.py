@@ -16,13 +16,14 @@ _PUBTATOR = re.compile(r"\s*[^|\s]+\|t\|")
 _OTHER_BEGINNINGS = {
     "<?xml": "XML",
     "<!doctype": "XML or HTML",
+    "<html": "HTML",
     "pmid- ": "in PubMed's MEDLINE format",
     "ty  - ": "in the RIS format",
     "%pdf-": "PDF",
 }
 
 
-def other_format(beginning: str) -> str | None:
+def format_by_beginning(beginning: str) -> str | None:
     """Return the format of what begins like a file of another program; None for any other."""
     start = beginning.lstrip().lower()
     return next((what for mark, what in _OTHER_BEGINNINGS.items() if start.startswith(mark)), None)
@@ -37,7 +38,7 @@ def text_problem(beginning: str) -> str:
         )
     if _PUBTATOR.match(beginning):
         return "it is PubTator and no text; take the texts out of it (grep '|[ta]|' FILE | cut -d '|' -f 3-)"
-    other = other_format(beginning)
+    other = format_by_beginning(beginning)
     return f"it is {other} and no text; `biosqueeze corpus` makes text of PubMed's, PMC's and BioC XML" if other else ""
 
 

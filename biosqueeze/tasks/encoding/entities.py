@@ -46,12 +46,12 @@ class Relation:
     gold: str | None = None  # None if unlabelled
     replaced: bool = False  # whether the data have @TYPE$ in place of the entities
     where: str = ""  # file and line
-    source: str = ""  # what distinguishes the document that the sentence is from; "" if that is unknown
+    document_id: str = ""  # what distinguishes the document that the sentence is from; "" if that is unknown
 
     @property
     def document(self) -> str:
         """The document, or the text: other pairs of entities of it may be examples too."""
-        return self.source or self.text
+        return self.document_id or self.text
 
 
 class PairKind(NamedTuple):

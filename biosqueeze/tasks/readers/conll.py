@@ -69,8 +69,9 @@ def read_columns(path: Path, requested: Mapping[str, str]) -> tuple[list[SourceS
         sentences.append(sentence)
     if not sentences:
         raise SqueezeError(f"{path} is empty: it holds no word with a tag; check that it was written in full")
-    if len({sentence.source for sentence in sentences}) < _FEWEST_DOCUMENTS:
-        sentences = [replace(sentence, source="") for sentence in sentences]
+    documents = {sentence.document_id for sentence in sentences} - {""}
+    if documents and len(documents) < _FEWEST_DOCUMENTS:
+        sentences = [replace(sentence, document_id="") for sentence in sentences]
     return sentences, str(layout)
 
 
@@ -109,7 +110,7 @@ def _parsed(
 
 def _sentence(rows: Sequence[tuple[int, str, str]], path: Path, document: str) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
-    return SourceSentence(words, tags, str(path), lines, source=document)
+    return SourceSentence(words, tags, str(path), lines, document_id=document)
 
 
 def _counts_words(sentence: SourceSentence) -> bool:

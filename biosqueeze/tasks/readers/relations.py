@@ -267,7 +267,7 @@ def _parsed(records: Sequence[DataRecord], columns: Mapping[str, str], style: En
 def _of_documents(relations: Sequence[Relation], records: Sequence[DataRecord]) -> tuple[Relation, ...]:
     """Return relations with the documents that `pairs_of` has made their records of."""
     pairs = zip(relations, records, strict=True)
-    return tuple(replace(relation, source=record.values["document"]) for relation, record in pairs)
+    return tuple(replace(relation, document_id=record.values["document"]) for relation, record in pairs)
 
 
 def _label(record: DataRecord, column: str) -> str:

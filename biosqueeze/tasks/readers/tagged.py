@@ -36,7 +36,7 @@ class Sentence:
     text: str = ""  # the text that the words are from, if it is known
     offsets: Offsets = ()  # start and end of each word in the text
     starts: tuple[int, ...] = ()  # indices of words that begin another sentence; each is encoded separately
-    source: str = field(default="", compare=False)
+    document_id: str = field(default="", compare=False)
     """What distinguishes the document that the sentence is from, if it is not the text."""
 
     @property
@@ -47,7 +47,7 @@ class Sentence:
     @property
     def document(self) -> str:
         """What distinguishes the document that the sentence is from; "" if that is unknown."""
-        return self.source or self.text
+        return self.document_id or self.text
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SourceSentence:
     lines: tuple[int, ...] = ()  # line of each word in the file
     text: str = ""
     offsets: Offsets = ()
-    source: str = ""
+    document_id: str = ""
 
     def where(self, word: int) -> str:
         """Return the place of a word."""
@@ -68,7 +68,7 @@ class SourceSentence:
 
     def sentence(self, tags: Sequence[str]) -> Sentence:
         """Return the sentence with other tags."""
-        return Sentence(self.words, tuple(tags), self.text, self.offsets, source=self.source)
+        return Sentence(self.words, tuple(tags), self.text, self.offsets, document_id=self.document_id)
 
 
 Splits = Mapping[str, Sequence[SourceSentence]]

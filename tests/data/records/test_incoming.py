@@ -153,7 +153,13 @@ def test_xml_is_refused_by_the_first_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "what"), [("PMID- 38012345", "in PubMed's MEDLINE"), ("TY  - JOUR", "in the RIS"), ("%PDF-1.4", "PDF")]
+    ("line", "what"),
+    [
+        ("PMID- 38012345", "in PubMed's MEDLINE"),
+        ("TY  - JOUR", "in the RIS"),
+        ("%PDF-1.4", "PDF"),
+        ("<html lang=en>", "HTML"),
+    ],
 )
 def test_exports_of_references_are_refused(tmp_path, line, what):
     with pytest.raises(SqueezeError, match=rf"set\.txt is {what}.*, and input records were expected"):
