@@ -48,6 +48,15 @@ def test_merges_are_written_as_older_versions_read_them(pico_roberta, copy_of) -
     assert as_json(path / "tokenizer.json")["model"]["merges"] == [f"{left} {right}" for left, right in pairs]
 
 
+def test_a_tokenizer_of_250_000_pieces_is_rewritten(tmp_path) -> None:
+    """Its file has 17 MB as transformers indents it; pieces that are not ASCII stay as they are."""
+    path = tmp_path / "tokenizer.json"
+    content = {"model": {"merges": [["▁a", "b"]], "pieces": "x" * 17_500_000}}
+    path.write_text(json.dumps(content, ensure_ascii=False))
+    rewrite_for_older_readers(tmp_path)
+    assert '"▁a b"' in path.read_text()
+
+
 def test_merges_with_a_space_stay_pairs(tmp_path) -> None:
     content = {"model": {"merges": [["a", "b"], ["a b", "c"]]}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))

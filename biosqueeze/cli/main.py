@@ -113,6 +113,8 @@ def run(args: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What is piped is UTF-8, as the files are; a terminal of another encoding shows what it can.
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # a path may have bytes that are not UTF-8
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return _run(args)
 
 

@@ -8,7 +8,6 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,10 @@ from biosqueeze.cli.summary import print_summary
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import content_hash
 from biosqueeze.hub_names import may_be_on_hub
-from biosqueeze.options import Argument, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
+from biosqueeze.options import Argument, OnDisk, Outcome, Plan, Purpose, StageOptions, WritingOptions, resolved
 from biosqueeze.system import processes
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.resuming.fingerprint import INCIDENTAL
 
 PURPOSE = Purpose.PIPELINE
 EXAMPLES = (
@@ -57,16 +58,20 @@ def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
     for number, step in enumerate(steps, 1):
         options = _options(step, run, previous)
         key = step_key(step, options)
-        if _is_done(run, step, options, key):
+        if _is_done(run, steps[number - 1 :], options, key):
             progress.note(f"[{number}/{len(steps)}] {step.name}: unchanged, skipped")
         else:
             progress.note(f"[{number}/{len(steps)}] {step.name}")
-            _discard_readings(steps[number:], run)
-            _run_step(step, options, key, run)
+            _run_step(step, options, key, run, later=steps[number:])
         path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
-        previous = path if (path / "config.json").is_file() else previous
+        previous = path if _is_of_model(options, path) else previous
         run.facts[step.name] = run.entries[step.name]["facts"]
     return Outcome(path, {"steps": run.facts})
+
+
+def _is_of_model(options: StageOptions, path: Path) -> bool:
+    """Return whether the next step reads what a step returned: a checkpoint, or those of `shrink --family`."""
+    return isinstance(options, WritingOptions) or (path / "config.json").is_file()
 
 
 def _options(step: RecipeStep, run: RecipeRun, previous: Path | None) -> StageOptions:
@@ -117,24 +122,35 @@ def _check_out(step: str, out: str, writers: dict[Path, str]) -> None:
 
 def _check_paths(step: RecipeStep, values: Mapping[str, Any], written: Iterable[Path]) -> None:
     """Check that the paths exist which a step reads, unless an earlier one writes there or the text may be a name."""
-    places = [path.resolve() for path in written]
+    places = list(written)
     for option in step.fields.values():
+        on_disk = option.marker(OnDisk)
         for text in _flat([values.get(option.name)]) if option.is_input else ():
-            if not text or text == STDIN or ":" in text or may_be_on_hub(text):
+            if not text or text == STDIN or ":" in text or (on_disk and on_disk.may_be_name and may_be_on_hub(text)):
                 continue
-            path = Path(text).expanduser()
-            near = (path.resolve().is_relative_to(place) or place.is_relative_to(path.resolve()) for place in places)
-            if not path.exists() and not any(near):
-                raise SqueezeError(f"[{step.name}]: there is no file or directory {text}, which {option.flag} names")
+            if not Path(text).expanduser().exists() and not _is_at(text, places):
+                raise SqueezeError(
+                    f"[{step.name}]: there is no file or directory {text}, which {option.flag} names; "
+                    f"another one: --set {step.name}.{option.name}=PATH"
+                )
+
+
+def _is_at(text: str, places: Iterable[Path]) -> bool:
+    """Return whether a path is one of these places, or lies in one, or has one in it."""
+    path = Path(text).expanduser().resolve()
+    return any(path.is_relative_to(place) or place.is_relative_to(path) for place in map(Path.resolve, places))
 
 
 def step_key(step: RecipeStep, options: StageOptions) -> str:
     """Return a hash of all that the result of a step depends on: version, stage, options, and contents of input paths.
 
+    Options that a resumed training may have otherwise, such as `save_every`, do not count.
+
     Of other options, such as a method, a number or an output, the text alone counts, also where a file has that name.
     The contents of a teacher cache do not count: the step fills it.
     """
-    values = {k: v for k, v in resolved(options).items() if k not in ("out", "force", "resume")}
+    uncounted = INCIDENTAL if isinstance(options, TrainingOptions) else ("out", "force", "resume")
+    values = {k: v for k, v in resolved(options).items() if k not in uncounted}
     if values.get("cache_teacher"):
         values["cache_teacher"] = True
     digest = hashlib.sha256(json.dumps([__version__, step.stage]).encode())
@@ -153,35 +169,28 @@ def _content(value: Any) -> str:
         return repr(value)
 
 
-def _is_done(run: RecipeRun, step: RecipeStep, options: StageOptions, key: str) -> bool:
-    entry = run.entries.get(step.name, {})
+def _is_done(run: RecipeRun, steps: list[RecipeStep], options: StageOptions, key: str) -> bool:
+    """Return whether the first of these steps is done; the others come after it."""
+    entry = run.entries.get(steps[0].name, {})
     if entry.get("key") != key or "path" not in entry:
         return False
     path = Path(entry["path"])
     out = getattr(options, "out", None)  # of a checkpoint, or of other files such as predictions
     if out and path.absolute() != Path(str(out)).absolute():
         return False
-    if not all(_is_of_this_run(run, step.name, result) for result in entry.get("results", {})):
+    if not all(_is_of_this_run(run, steps, result) for result in entry.get("results", {})):
         return False
     return path.exists() and content_hash(path) == entry["content"]
 
 
-def _is_of_this_run(run: RecipeRun, step: str, result: str) -> bool:
-    """Return whether a file of results, which is in no content hash, is what a step wrote: it, or a later one."""
-    itself_and_later = dropwhile(lambda name: name != step, run.entries)
-    written = {run.entries[name].get("results", {}).get(result) for name in itself_and_later}
+def _is_of_this_run(run: RecipeRun, steps: Iterable[RecipeStep], result: str) -> bool:
+    """Return whether a file of results, which is in no content hash, is what one of the steps wrote."""
+    written = {run.entries.get(step.name, {}).get("results", {}).get(result) for step in steps}
     return Path(result).is_file() and content_hash(Path(result)) in written
 
 
-def _discard_readings(later: list[RecipeStep], run: RecipeRun) -> None:
-    """Discard the entries of later steps that also read the results of others, which are in no content hash."""
-    for step in later:
-        if step.module.Options.READS_RESULTS:
-            run.entries.pop(step.name, None)
-    run.write()
-
-
-def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun) -> None:
+def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun, later: list[RecipeStep]) -> None:
+    """Run a step and record it; those later ones that also read the results of others are then no longer done."""
     options = with_output(step, options, run.directory, run.entries.get(step.name, {}), key)
     run.begin(step.name, key, options)
     started = time.monotonic()
@@ -195,6 +204,9 @@ def _run_step(step: RecipeStep, options: StageOptions, key: str, run: RecipeRun)
     if outcome.blocks:
         progress.print_blocks(outcome.blocks)
     print_summary(outcome.summary, time.monotonic() - started, with_next=False)
+    for reading in later:
+        if reading.module.Options.READS_RESULTS:  # which are in no content hash
+            run.entries.pop(reading.name, None)
     run.record(
         step.name,
         key=key,
@@ -214,19 +226,19 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
     check_steps(steps, run.directory)
     plans: list[dict[str, Any]] = []
     previous: Path | None = None
-    written_anew: set[str] = set()
-    for step in steps:
+    written_anew: set[Path] = set()
+    for number, step in enumerate(steps):
         options = _options(step, run, previous)
-        values = {str(value) for value in _flat(resolved(options).values())}
-        if _would_be_skipped(step, options, run, values, written_anew):
+        read = _read_by(step, options)
+        if _would_be_skipped(steps[number:], options, run, written_anew):
             click.echo(progress.plain_text(f"{step.name}: unchanged, would be skipped"), err=True)
             plans.append({"step": step.name, "stage": step.stage, "unchanged": True})
             path = run.outputs[step.name] = Path(run.entries[step.name]["path"])
-            previous = path if (path / "config.json").is_file() else previous
+            previous = path if _is_of_model(options, path) else previous
             continue
-        replacing = with_replaced_output(step, options, run.directory)
-        planned = {path for path in run.outputs.values() if not path.exists()}
-        absent = {text for text in values if Path(text) in planned} | (values & written_anew)
+        replacing = with_replaced_output(step, options, run.directory, run.entries.get(step.name, {}))
+        unread = written_anew | {path for path in run.outputs.values() if not path.exists()}
+        absent = {text for text in read if _is_at(text, unread)}
         try:
             plan = _outline(step, options, run, absent) if absent else step.module.plan(replacing)
         except SqueezeError as error:
@@ -235,12 +247,17 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
         print_plan(step.name, plan, replaces=_replaces(step, options, run))
         plans.append({"step": step.name, **plan_as_dict(step.stage, plan)})
         # Of a step without an output, which adds results alone, this is a path that no step reads.
-        written_anew.add(str(getattr(options, "out", None) or run.directory / step.name))
+        written_anew.add(Path(getattr(options, "out", None) or run.directory / step.name))
         path = _planned_output(step, options, run, previous)
-        is_checkpoint = isinstance(options, WritingOptions) or (path / "config.json").is_file()
-        previous = path if is_checkpoint or path in run.outputs.values() else previous
+        previous = path if _is_of_model(options, path) or path in run.outputs.values() else previous
         run.outputs[step.name] = path
     return plans
+
+
+def _read_by(step: RecipeStep, options: StageOptions) -> set[str]:
+    """Return the values of the options that name what a step reads."""
+    values = _flat(value for name, value in resolved(options).items() if step.fields[name].is_input)
+    return {str(value) for value in values if value and value != STDIN}
 
 
 def _replaces(step: RecipeStep, options: StageOptions, run: RecipeRun) -> bool:
@@ -263,14 +280,14 @@ def _planned_output(step: RecipeStep, options: StageOptions, run: RecipeRun, pre
 
 
 def _would_be_skipped(
-    step: RecipeStep, options: StageOptions, run: RecipeRun, values: Collection[str], written_anew: Collection[str]
+    steps: list[RecipeStep], options: StageOptions, run: RecipeRun, written_anew: Collection[Path]
 ) -> bool:
-    """Return whether a step is done, and nothing that it reads would be written by an earlier step."""
-    reads_anew = not set(written_anew).isdisjoint(values)
-    may_read_results = written_anew and options.READS_RESULTS  # see `_discard_readings`
+    """Return whether the first of these steps is done, and nothing that it reads would be written by an earlier one."""
+    reads_anew = any(_is_at(text, written_anew) for text in _read_by(steps[0], options))
+    may_read_results = written_anew and options.READS_RESULTS  # see `_run_step`
     if reads_anew or may_read_results:
         return False
-    return step.name in run.entries and _is_done(run, step, options, step_key(step, options))
+    return steps[0].name in run.entries and _is_done(run, steps, options, step_key(steps[0], options))
 
 
 def _outline(step: RecipeStep, options: StageOptions, run: RecipeRun, absent: Collection[str]) -> Plan:

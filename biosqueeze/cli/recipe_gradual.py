@@ -22,8 +22,17 @@ def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
     A list of checkpoints that has the training, such as that of a later bench, gets all N of them.
 
     Raises:
-        UsageError: a gradual cut has no training after it.
+        UsageError: a gradual cut has no training after it, or two steps then have one name.
     """
+    repeated = _repeated(path, steps)
+    names = [step.name for step in repeated]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"{path}: [{twice}] is also the name of a step of a gradual cut ({_KEY}); give it another")
+    return repeated
+
+
+def _repeated(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
     for number, step in enumerate(steps):
         if (count := _count(step)) is None:
             continue
@@ -35,16 +44,8 @@ def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
             )
         training, pairs = later[0], list(_pairs(step, later[0], count))
         after = [_with_all(each, training.name, pairs) for each in later[1:]]
-        _check_names(path, [*before, *pairs, *after])
-        return [*before, *pairs, *with_repeated_cuts(path, after)]
+        return [*before, *pairs, *_repeated(path, after)]
     return steps
-
-
-def _check_names(path: Path, steps: list[RecipeStep]) -> None:
-    names = [step.name for step in steps]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"{path}: [{twice}] is also the name of a step of a gradual cut ({_KEY}); give it another")
 
 
 def _count(step: RecipeStep) -> int | None:
@@ -86,8 +87,16 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 def _with_all(step: RecipeStep, training: str, pairs: list[RecipeStep]) -> RecipeStep:
     """Return a later step whose list of checkpoints has every training."""
     everything = [f"@{each.name}" for each in pairs[1::2]]
-    table = dict(step.table)
-    for name, field in step.fields.items():
-        if field.marker(Argument) and field.repeated and isinstance(value := table.get(name), list):
-            table[name] = [each for item in value for each in (everything if item == f"@{training}" else [item])]
-    return replace(step, table=table)
+    lists = {name for name, field in step.fields.items() if field.marker(Argument) and field.repeated}
+
+    def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in values.items() if name in lists and isinstance(value, list)}
+        return {
+            **values,
+            **{
+                name: [each for item in value for each in (everything if item == f"@{training}" else [item])]
+                for name, value in given.items()
+            },
+        }
+
+    return replace(step, table=expanded(step.table), overrides=expanded(step.overrides))

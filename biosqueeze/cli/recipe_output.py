@@ -9,8 +9,10 @@ from typing import Any
 from biosqueeze import manifest
 from biosqueeze.cli.recipe_file import RecipeStep
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files.saved_states import has_state
+from biosqueeze.files import read_json
+from biosqueeze.files.saved_states import PROGRESS_FILE, complete_states, has_state
 from biosqueeze.options import StageOptions, WritingOptions
+from biosqueeze.options.rules import is_set
 from biosqueeze.output import discard, partial_of
 from biosqueeze.training.resuming.finished import differences, finished
 
@@ -32,14 +34,16 @@ def with_output(
         SqueezeError: something that the step has not written is in its place.
     """
     if not isinstance(options, WritingOptions):
-        return _with_other_output(step, options, directory)
+        return _with_other_output(step, options, directory, entry)
     out, force = Path(str(options.out)), may_replace(step, options, directory, entry)
     is_begun = entry.get("begun") == key
     is_written = is_begun and mark(out) not in (None, entry.get("replaces"))
-    if "resume" in step.fields:
-        if is_written or (is_begun and _holds_training(partial_of(out))):
+    if "resume" in step.fields and not _is_search(step, options):
+        partial = partial_of(out)
+        may_go_on = is_begun or (_has_failed(partial) and not options.force)
+        if is_written or (may_go_on and _holds_training(partial)):
             return replace(options, resume="auto", force=force)  # type: ignore[call-arg]
-        _make_room(step, partial_of(out), force=force)
+        _make_room(step, partial, force=options.force)
     elif is_written and (written := finished(out)) and not differences(written, step.stage, options):
         force = True  # the step ended before it was recorded; it is repeated, and writes the same
     if out.exists() and not force:
@@ -58,6 +62,11 @@ def may_replace(step: RecipeStep, options: WritingOptions, directory: Path, entr
     return bool(entry) or not (out.exists() or partial_of(out).exists()) or _stage_of(out) == step.stage
 
 
+def _is_search(step: RecipeStep, options: WritingOptions) -> bool:
+    """Return whether a fine-tuning consists of several runs: it continues by itself, and takes no --resume."""
+    return any(is_set(options, name) for name in ("grid", "seeds", "folds") if name in step.fields)
+
+
 def _stage_of(directory: Path) -> str | None:
     """Return the command that wrote a checkpoint; None for any other directory."""
     try:
@@ -67,27 +76,35 @@ def _stage_of(directory: Path) -> str | None:
     return written.history[-1].stage if written else None
 
 
-def _with_other_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:
+def _with_other_output(
+    step: RecipeStep, options: StageOptions, directory: Path, entry: Mapping[str, Any]
+) -> StageOptions:
     """Let a step replace or continue what is no checkpoint, such as predictions, in the run's directory."""
-    replacing = with_replaced_output(step, options, directory)
+    replacing = with_replaced_output(step, options, directory, entry)
     is_own = replacing is not options
     if not is_own or "resume" not in step.fields:
         return replacing
     return replace(replacing, resume=step.module.can_continue(replacing))  # type: ignore[call-arg]
 
 
-def with_replaced_output(step: RecipeStep, options: StageOptions, directory: Path) -> StageOptions:
-    """Let a step replace what is no checkpoint in the run's directory; the plan of a checkpoint needs no such option.
+def with_replaced_output(
+    step: RecipeStep, options: StageOptions, directory: Path, entry: Mapping[str, Any]
+) -> StageOptions:
+    """Let a step replace what is no checkpoint and its own in the run's directory: what the state file has.
+
+    The plan of a checkpoint needs no such option.
 
     Raises:
-        SqueezeError: something exists at an output elsewhere.
+        SqueezeError: something else exists at the output.
     """
     if isinstance(options, WritingOptions) or not {"out", "force"} <= step.fields.keys():
         return options
     out = Path(str(vars(options)["out"]))
-    if out.parent == directory:
+    exists = out.is_file() or out.is_dir()
+    is_own = bool(entry) and Path(entry.get("path", out)).absolute() == out.absolute()
+    if out.parent == directory and (is_own or not exists):
         return replace(options, force=True)  # type: ignore[call-arg]
-    if (out.is_file() or out.is_dir()) and not vars(options)["force"]:
+    if exists and not vars(options)["force"]:
         raise _existing(step, out)
     return options
 
@@ -109,13 +126,19 @@ def _holds_training(partial: Path) -> bool:
     return has_state(partial) or (partial / manifest.FILE_NAME).is_file()
 
 
+def _has_failed(partial: Path) -> bool:
+    """Return whether a training ended with an error, after which some options may change; the stage compares them."""
+    states = complete_states(partial)
+    return bool(states) and read_json(states[-1] / PROGRESS_FILE).get("failed") is True
+
+
 def _make_room(step: RecipeStep, partial: Path, *, force: bool) -> None:
     """Remove what another request has left in OUT.partial, before the step is recorded as begun."""
     if not _holds_training(partial):
         return
     if not force:
         raise SqueezeError(
-            f"[{step.name}] {partial} holds the training of another request; give --set {step.name}.force=true to "
-            "start over, or rename it to keep it"
+            f"[{step.name}] {partial} holds an interrupted training with other options or inputs, or of another "
+            f"version; give --set {step.name}.force=true to start over, or rename it to keep it"
         )
     discard(partial)

@@ -84,7 +84,7 @@ def _document(path: Path) -> dict[str, Any]:
     """Read the file, and check what is outside of the steps."""
     try:
         document: dict[str, Any] = parse_toml(read_text(path).removeprefix("\ufeff"))  # as editors on Windows write it
-    except OSError as error:
+    except FileNotFoundError as error:
         raise UsageError(f"there is no recipe {path}; name a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error

@@ -180,7 +180,7 @@ class DistillationOptions(ReadingOptions, TrainingOptions):
         str | None,
         "Masked language model for --augment: directory or Hub id. Default: the model that the teacher was fine-tuned "
         "from.",
-        OnDisk(),
+        OnDisk(may_be_name=True),
         Requires("augment"),
         Group.LABELLED,
     ] = None

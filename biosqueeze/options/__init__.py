@@ -76,7 +76,7 @@ CheckpointArgument = Annotated[
     str,
     "Directory, Hub id (NAME, or NAME@REVISION), demo:minilm, or - for the path on standard input.",
     Argument(),
-    OnDisk(),
+    OnDisk(may_be_name=True),
 ]
 
 

@@ -27,6 +27,8 @@ class OnDisk:
 
     is_output: bool = False
     """Whether the stage writes there; else it reads what lies there."""
+    may_be_name: bool = False
+    """Whether a value may also be the name of a model on the Hub."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class PretrainingOptions(ReplacedTokenOptions, CostOptions):
     tokenizer: Annotated[
         str | None,
         "Tokenizer of the new model: a directory that biosqueeze vocab wrote, or a checkpoint.",
-        OnDisk(),
+        OnDisk(may_be_name=True),
         Requires("shape"),
         Common(),
         Group.SHAPE,

@@ -23,7 +23,7 @@ class ReplacedTokenOptions(TrainingOptions):
     generator: Annotated[
         str | None,
         "Generator to go on with, such as OUT/generator of an earlier pretraining. Default: random weights.",
-        OnDisk(),
+        OnDisk(may_be_name=True),
         Excludes("generator_share"),
         _RTD,
         Group.OBJECTIVE,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from biosqueeze.files import open_atomic
 from biosqueeze.importance.store import SavedScores
 from biosqueeze.text_table import TextTable
 
@@ -53,7 +54,8 @@ def save_picture(saved: SavedScores, path: Path) -> None:
         axes.set_yticks(range(len(saved.layers)), map(str, saved.layers))
         axes.set_xlabel("head" if kind == "heads" else "neuron, most important first")
         figure.colorbar(image, ax=axes)
-    figure.savefig(path, dpi=150)
+    with open_atomic(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix.lstrip(".").lower())
 
 
 def _arrays(saved: SavedScores) -> dict[str, NDArray[np.float64]]:

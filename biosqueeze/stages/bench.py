@@ -55,7 +55,7 @@ class Options(StageOptions):
         "Directories, Hub ids, or - for the path on standard input. The first is the baseline. Of a directory of "
         "shrink --family, all checkpoints are measured.",
         Argument(),
-        OnDisk(),
+        OnDisk(may_be_name=True),
     ]
     backend: Annotated[
         tuple[str, ...],

@@ -65,7 +65,10 @@ class Options(StageOptions):
     """
 
     checkpoint: Annotated[
-        tuple[str, ...], "Directories, Hub ids, or demo:minilm. The first is the reference.", Argument(), OnDisk()
+        tuple[str, ...],
+        "Directories, Hub ids, or demo:minilm. The first is the reference.",
+        Argument(),
+        OnDisk(may_be_name=True),
     ]
     data: Annotated[str, "Directory that holds the benchmarks, each in its own folder.", OnDisk()]
     suite: Annotated[str, "Suite of benchmarks; `biosqueeze tasks` lists them.", Suggests(suite_names)] = "blurb"
@@ -313,10 +316,10 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
 
 
 def _write(board: "Scoreboard", decided: _BenchmarkPlan) -> None:
-    from biosqueeze.files import write_json
+    from biosqueeze.files import write_json, write_text
     from biosqueeze.reporting.scoreboard import latex, markdown
 
     stem = decided.out / decided.suite.name
     write_json(stem.with_suffix(".json"), board.as_dict())
-    stem.with_suffix(".md").write_text(markdown(board), encoding="utf-8")
-    stem.with_suffix(".tex").write_text(latex(board), encoding="utf-8")
+    write_text(stem.with_suffix(".md"), markdown(board))
+    write_text(stem.with_suffix(".tex"), latex(board))

@@ -170,7 +170,7 @@ def run(options: Options) -> Outcome:
     _show(manifest)
     facts = {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")}
     next_words = ("distill", "--teacher", "TEACHER", "--student", "tiny", "--corpus", str(request.out))
-    return Outcome(request.out, facts, summary=Summary(next_words=next_words))
+    return Outcome(Path(str(options.out)).expanduser(), facts, summary=Summary(next_words=next_words))
 
 
 def _inspected(options: Options) -> str:

@@ -86,13 +86,13 @@ class Options(DistillationOptions):
         str | None,
         "The student: directory, Hub id, or - for the path on standard input; or give --student.",
         Argument(unless="student"),
-        OnDisk(),
+        OnDisk(may_be_name=True),
     ] = None
     teacher: Annotated[
         tuple[str, ...],
         "The teacher: directory, Hub id, or demo:minilm. Repeatable: soft labels are averaged, hidden states are those "
         "of the first.",
-        OnDisk(),
+        OnDisk(may_be_name=True),
         Common(),
         Group.MODELS,
     ]

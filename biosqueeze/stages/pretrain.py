@@ -49,7 +49,7 @@ class Options(PretrainingOptions):
         str | None,
         "The model to continue: directory, Hub id, demo:minilm, or - for the path on standard input; or give --shape.",
         Argument(unless="shape"),
-        OnDisk(),
+        OnDisk(may_be_name=True),
     ] = None
 
 

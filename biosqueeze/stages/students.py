@@ -44,7 +44,7 @@ class Options(StageOptions):
         "Count with the vocabulary and family of this teacher: directory, Hub id, demo:minilm, or - for the path on "
         "standard input. Default: as published.",
         Argument(),
-        OnDisk(),
+        OnDisk(may_be_name=True),
     ] = None
 
 

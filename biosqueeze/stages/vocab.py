@@ -67,7 +67,7 @@ class Options(StageOptions):
         "Corpora: what biosqueeze corpus wrote, .txt, .jsonl, .gz, directories of them, hub:NAME; or the word compare "
         "and tokenizers: directories, Hub ids, or demo:minilm.",
         Argument(),
-        OnDisk(),
+        OnDisk(may_be_name=True),
     ]
     out: Annotated[str | None, "Directory to write.", Short("o"), OnDisk(is_output=True), Common(), Group.OUTPUT] = None
     force: Annotated[bool, "Replace an existing output.", Group.OUTPUT] = False

@@ -34,7 +34,7 @@ class VocabularyOptions:
         "Move the model to the vocabulary of this tokenizer: a directory (biosqueeze vocab), a checkpoint or a Hub id. "
         "A new token starts as the mean of the former tokens of its text.",
         Excludes("vocab_keep", why="the vocabulary of the tokenizer would be cut; run shrink twice"),
-        OnDisk(),
+        OnDisk(may_be_name=True),
         Group.VOCABULARY,
     ] = None
 

@@ -20,7 +20,18 @@ PAPERS = {name: path for name, path in shipped_recipes().items() if name not in 
 
 @pytest.mark.parametrize("scale", [None, "laptop"])
 @pytest.mark.parametrize("name", PAPERS)
-def test_options_of_all_steps_fit_together(name: str, scale: str | None, tmp_path: Path) -> None:
+def test_options_of_all_steps_fit_together(
+    name: str, scale: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (
+        "baseline",
+        "oa_comm",
+        "mimic",
+        "benchmarks/squad2",
+        "benchmarks/bioasq-7b",
+    ):  # as recipes/README says
+        Path(folder).mkdir(parents=True)
     steps = read_recipe(PAPERS[name], (), scale)
     check_steps(steps, tmp_path)
     *_, evaluation, last = [step.stage for step in steps]

@@ -38,19 +38,21 @@ def test_a_moved_or_copied_run_is_done(
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "test.tsv", "carcino\tB-Disease\nin\tO\n")
     shrink = f'[shrink]\ncheckpoint = "{pico_ner}"\nlayers = "2"\n'
-    later = f'[evaluate]\ndata = "{tmp_path / "data"}"\n[further]\nstage = "shrink"\nffn = 32\n'
+    write(tmp_path / "a.txt", "One two three.\n")
+    corpus = f'[corpus]\ninputs = ["{tmp_path / "a.txt"}"]\nmin_words = 1\n'
+    later = f'[evaluate]\ndata = "{tmp_path / "data"}"\n{corpus}[further]\nstage = "shrink"\nffn = 32\n'
     recipe = write(tmp_path / "r.toml", f"{shrink}{later}")
     assert shell("run", recipe).code == 0
     other = tmp_path / "elsewhere" / "run"
     other.parent.mkdir()
     (shutil.copytree if is_copy else shutil.move)("r-run", other)
     absolute = shell("run", recipe, "--out", other)
-    assert absolute.err.count("unchanged, skipped") == 3, absolute.err
+    assert absolute.err.count("unchanged, skipped") == 4, absolute.err
     assert absolute.path == str(other / "further")
     monkeypatch.chdir(other.parent)
     changed = ("--set", "further.ffn=16")
-    assert shell("run", recipe, "--out", "run", *changed).err.count("unchanged, skipped") == 2
-    assert shell("run", recipe, "--out", other, *changed).err.count("unchanged, skipped") == 3
+    assert shell("run", recipe, "--out", "run", *changed).err.count("unchanged, skipped") == 3
+    assert shell("run", recipe, "--out", other, *changed).err.count("unchanged, skipped") == 4
 
 
 def test_a_changed_option_runs_that_step_and_those_after(recipe: Path, shell: Shell) -> None:
@@ -138,9 +140,30 @@ def test_an_overwritten_result_is_measured_again(pico_ner: Path, copy_of: Callab
 
 
 def test_a_failed_try_leaves_what_is_done(recipe: Path, shell: Shell) -> None:
+    recipe.write_text(recipe.read_text() + "\n[inspect]\n")
     assert shell("run", recipe).code == 0
     assert shell("run", recipe, "--set", "half.layers=99").code == 2
-    assert shell("run", recipe).err.count("unchanged, skipped") == 2
+    assert shell("run", recipe).err.count("unchanged, skipped") == 3
+
+
+def test_a_new_step_does_not_take_the_results_of_a_later_one(
+    pico_ner: Path, copy_of: Callable[[Path], Path], shell: Shell
+) -> None:
+    checkpoint = copy_of(pico_ner)
+    Path("data").mkdir()
+    for split in ("dev", "test"):
+        write(Path("data", f"{split}.tsv"), f"{split}\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n")
+    last = f'[last]\nstage = "evaluate"\ncheckpoint = "{checkpoint}"\ndata = "data"\n'
+    path = write(Path("m.toml"), last)
+    assert shell("run", path).code == 0
+    write(path, last.replace("[last]", "[first]") + f'split = "dev"\n{last}')
+    assert shell("run", path).code == 0
+    result = checkpoint / "results" / "evaluate-torch.json"
+    assert json.loads(result.read_text())["split"] == "test"
+    assert shell("run", path).err.count("unchanged, skipped") == 2
+    write(path, last.replace("[last]", "[first]") + 'split = "dev"\n')
+    assert shell("run", path).code == 0
+    assert json.loads(result.read_text())["split"] == "dev"
 
 
 def test_another_output_is_written(recipe: Path, shell: Shell) -> None:
@@ -247,17 +270,19 @@ def test_predictions_for_nobody_are_refused(pico_ner: Path, tmp_path: Path, shel
     assert (said.code, "which a recipe does not read" in said.err) == (2, True), said.err
 
 
-def test_existing_predictions_are_not_replaced(pico_ner: Path, shell: Shell) -> None:
+@pytest.mark.parametrize("out", ["p-run", "."])
+def test_existing_predictions_are_not_replaced(out: str, pico_ner: Path, shell: Shell) -> None:
     write(Path("records.jsonl"), '{"text": "a"}\n')
     path = write(
         Path("p.toml"), f'[predict]\ncheckpoint = "{pico_ner}"\ninput = "records.jsonl"\nout = "found.jsonl"\n'
     )
     write(Path("found.jsonl"), "precious")
-    said = shell("run", path)
+    words = ("run", path, "--out", out)
+    said = shell(*words)
     assert (said.code, "give --set predict.force=true" in said.err) == (1, True), said.err
     assert Path("found.jsonl").read_text() == "precious"
-    assert shell("run", path, "--set", "predict.force=true").code == 0
-    assert shell("run", path).err.count("unchanged, skipped") == 1
+    assert shell(*words, "--set", "predict.force=true").code == 0
+    assert shell(*words).err.count("unchanged, skipped") == 1
 
 
 def test_predictions_go_to_a_changed_out(pico_ner: Path, shell: Shell) -> None:

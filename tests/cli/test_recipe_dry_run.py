@@ -4,6 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from biosqueeze.cli.recipe import _is_of_model, _options
+from biosqueeze.cli.recipe_file import read_recipe
+from biosqueeze.cli.recipe_state import RecipeRun
 from tests.cli.recipe_files import write
 from tests.cli.run import Shell
 
@@ -120,3 +125,38 @@ def test_paths_of_later_steps_are_checked_first(tmp_path: Path, pico_bert: Path,
         assert f"[tiny]: there is no file or directory {tmp_path / 'none.txt.gz'}, which --corpus names" in said.err
     right = write(tmp_path / "right.toml", first + last.format("./run/corpus"))
     assert shell("run", right, "--out", "run", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize(
+    "last", ['stage = "evaluate"\ndata = "benchmarks"', 'stage = "quantize"\ncalibration = "none.txt"']
+)
+def test_data_have_no_name_on_the_hub(last: str, recipe: Path, shell: Shell) -> None:
+    """A name without a slash may be a model on the Hub, and never data."""
+    recipe.write_text(f"{recipe.read_text()}\n[last]\n{last}\n")
+    said = shell("run", recipe)
+    assert (said.code, "[last]: there is no file or directory" in said.err) == (1, True), said.err
+    assert not Path("r-run").exists()
+
+
+def test_a_dry_run_knows_what_lies_in_an_output(tmp_path: Path, shell: Shell) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(f"Text {'word ' * n}." for n in range(9)))
+    path = write(
+        tmp_path / "s.toml",
+        f'[text]\nstage = "corpus"\ninputs = ["{tmp_path / "a.txt"}"]\nheld_out = 0.5\nmin_words = 1\n\n'
+        '[vocab]\ninputs = ["s-run/text/held-out"]\nsize = 60\n',
+    )
+    assert shell("run", path, "--dry-run").code == 0
+    said = shell("run", path)
+    assert said.code == 0, said.err
+    said = shell("run", path, "--set", "text.held_out=0.4", "--dry-run")
+    assert (said.code, "unchanged" in said.err) == (0, False), said.err
+
+
+def test_a_family_is_read_by_the_next_step(tmp_path: Path, pico_bert: Path, shell: Shell) -> None:
+    first = f'[first]\nstage = "shrink"\ncheckpoint = "{pico_bert}"\nlayers = "3"\n'
+    path = write(tmp_path / "f.toml", f'{first}[cuts]\nstage = "shrink"\nfamily = "1.2,1.5"\n[inspect]\n')
+    planned = json.loads(shell("run", path, "--dry-run", "--json").out)["steps"]
+    assert planned[-1]["steps"] == ["run inspect: checkpoint @cuts"]
+    steps = read_recipe(path, ())
+    run = RecipeRun(tmp_path / "f-run", {}, {"cuts": tmp_path / "f-run" / "cuts"})
+    assert _is_of_model(_options(steps[1], run, pico_bert), run.outputs["cuts"])

@@ -53,6 +53,11 @@ def test_a_gradual_cut_becomes_pairs_of_steps(tmp_path: Path) -> None:
     assert by_name["again"].table["checkpoint"] == "@student"
 
 
+def test_a_list_that_is_set_has_every_training(tmp_path: Path) -> None:
+    steps = expanded(tmp_path / "r.toml", TEXT, "bench.checkpoints=t", "bench.checkpoints=@student")
+    assert steps[-1].overrides == {"checkpoints": ["t", "@student-1", "@student-2", "@student"]}
+
+
 def test_the_number_of_steps_can_be_set(tmp_path: Path) -> None:
     assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=5")) == 13
     assert len(expanded(tmp_path / "r.toml", TEXT, "cut.steps_of=1")) == 5
@@ -73,6 +78,11 @@ def test_a_variable_sets_the_number_of_steps(tmp_path: Path, monkeypatch: pytest
         (CUT, r"\[cut\] cuts in 3 steps .* a training must follow"),
         (f'{CUT}[bench]\ncheckpoints = ["@cut"]', "a training must follow"),
         (f'{CUT}[student]\nstage = "distill"\n[cut-1]\nstage = "evaluate"', r"\[cut-1\] is also the name"),
+        (
+            f'[b-1]\nstage = "finetune"\n{CUT}[student]\nstage = "distill"\n'
+            f'{CUT.replace("[cut]", "[b]")}[last]\nstage = "distill"',
+            r"\[b-1\] is also the name",
+        ),
         (f'{CUT}[student]\nstage = "distill"\nout = "x"', r"\[student\] is repeated, so it cannot have one out"),
     ],
 )

@@ -109,6 +109,12 @@ def test_a_missing_recipe_is_exit_2(shell: Shell) -> None:
     assert "there is no recipe" in said.err
 
 
+def test_a_recipe_that_cannot_be_read_is_no_missing_one(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "d.toml").mkdir()
+    said = shell("run", tmp_path / "d.toml")
+    assert (said.code, "there is no" in said.err, "d.toml" in said.err) == (1, False, True), said.err
+
+
 def test_a_misspelt_variable_is_told(recipe: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIOSQUEEZE_SHRINK_LAYER", "2")
     said = shell("run", recipe, "--out", "out", "--dry-run")

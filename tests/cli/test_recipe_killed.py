@@ -112,6 +112,42 @@ def test_a_training_of_another_request_makes_room(own_output: Path, shell: Shell
     assert (said.code, "going on" in said.err) == (0, False), said.err
 
 
+def test_an_interrupted_training_is_kept(own_output: Path, shell: Shell) -> None:
+    """Also in the run's directory; options that a resumed training may have otherwise are none of another request."""
+    words = ("run", own_output, "--set", "distill.out=own-run/distill")
+    state = Path("own-run/distill.partial/state-00000002/progress.json")
+    killed(*words, at=renames_to("own-run/distill.partial/state-00000004"), log=Path("log"))
+    said = shell(*words, "--set", "distill.lr=1e-3")
+    assert (said.code, "give --set distill.force=true" in said.err) == (1, True), said.err
+    state.write_text(json.dumps({**json.loads(state.read_text()), "failed": True}))
+    said = shell(*words, "--set", "distill.seed=1")
+    assert (said.code, "other values of seed" in said.err) == (1, True), said.err
+    said = shell(*words, "--set", "distill.lr=1e-3", "--set", "distill.save_every=3")
+    assert (said.code, "going on from step 2" in said.err) == (0, True), said.err
+    again = shell(*words, "--set", "distill.lr=1e-3", "--set", "distill.workers=1")
+    assert again.err.count("unchanged, skipped") == 2, again.err
+
+
+def test_a_search_that_was_not_recorded_is_repeated(pico_bert: Path, shell: Shell) -> None:
+    Path("data").mkdir()
+    for split in ("train", "dev"):
+        write(Path("data", f"{split}.tsv"), "The\tO\ncarcino\tB-Disease\nmatis\tI-Disease\n\n" * 4)
+    path = write(
+        Path("s.toml"),
+        f'[finetune]\ncheckpoint = "{pico_bert}"\ndata = "data"\nsteps = 1\nseeds = 2\nprecision = "fp32"\n',
+    )
+    seen: list[str] = []
+
+    def records(event: str, target: str) -> bool:
+        seen.append(f"{event} {Path(target).name}")
+        return seen[-1] == "os.rename recipe-state.json" and "os.rename finetune" in seen
+
+    killed("run", path, at=records, log=Path("log"))
+    said = shell("run", path)
+    assert said.code == 0, said.err
+    assert shell("run", path).err.count("unchanged, skipped") == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
