@@ -144,8 +144,9 @@ class _FormerTokenizer:
             return self._model_ids([word for word, _ in self._bytes.pre_tokenize_str(normalized)])
         if self.tokenizer.kind != "WordPiece":
             return self._model_ids([normalized.removeprefix(SPACE)])
-        first, *others = [word for word, _ in core.pre_tokenizer.pre_tokenize_str(normalized)] or [""]
-        return [token.id for token in self._continuations.tokenize(first)] + self._model_ids(others)
+        # Behind a letter, because punctuation and Chinese characters are words of their own there too.
+        first, *others = [word for word, _ in core.pre_tokenizer.pre_tokenize_str(f"x{normalized}")]
+        return [token.id for token in self._continuations.tokenize(first[1:])] + self._model_ids(others)
 
     @cached_property
     def _bytes(self) -> pre_tokenizers.ByteLevel:

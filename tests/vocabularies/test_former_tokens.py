@@ -47,6 +47,14 @@ def test_text_within_a_word_is_not_a_word() -> None:
     assert "".join(back["##ma"]) == "ma"
 
 
+@pytest.mark.parametrize("target", ["roberta", "albert"])
+def test_punctuation_within_a_word_is_a_word(target: str) -> None:
+    former, new = pico.tokenizer_of("bert"), pico.tokenizer_of(target)
+    sources = sources_of(former, new)
+    for text in ",.-)/":
+        assert sources[text] == former.tokenize(f"a{text}")[1:] == [text]
+
+
 def test_case_of_the_former_tokenizer_is_applied() -> None:
     sources = sources_of(pico.tokenizer_of("bert", cased=False), pico.tokenizer_of("bert"))
     assert sources["The"] == ["the"] and sources["##A"] == ["##a"]
