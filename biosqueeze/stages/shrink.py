@@ -104,6 +104,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.families import family_of
     from biosqueeze.models.loading.detection import detect_head
     from biosqueeze.models.loading.load import load_config
+    from biosqueeze.models.named.students import student_architecture
     from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
@@ -119,12 +120,14 @@ def plan(options: Options) -> Plan:
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
     vocabulary = plan_vocabulary(source, options, changed)
-    architecture = family_of(config).architecture(detect_head(source, config))
+    head = detect_head(source, config)
+    architecture = student_architecture(changed, config, head)
     if vocabulary is None:
         after = count_parts(changed, architecture)
     else:
+        before = count_parts(config, family_of(config).architecture(head))
         after = count_parts(vocabulary.new_config(changed), architecture)
-        steps = (*vocabulary.steps, *steps, describe_savings(count_parts(config, architecture), after))
+        steps = (*vocabulary.steps, *steps, describe_savings(before, after))
     return Plan(out=out, steps=steps, parameters_before=parameters_of(source), parameters_after=after["total"])
 
 

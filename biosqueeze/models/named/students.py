@@ -86,9 +86,20 @@ def _random_student(
     old = teacher.model.config
     config = student_config(old, preset, tokenizer)
     head = str(family_of(old).head_of(type(teacher.model).__name__))
-    if head == "pretraining" and config.model_type != old.model_type:  # each family has its own
+    return new_model(config, student_architecture(config, old, head), seed=seed)
+
+
+def student_architecture(config: PreTrainedConfig, teacher: PreTrainedConfig, head: str) -> str:
+    """Return the class of a student with the teacher's head.
+
+    Args:
+        config: the student's.
+        teacher: the teacher's config.
+        head: of the teacher.
+    """
+    if head == "pretraining" and config.model_type != teacher.model_type:  # each family has its own
         head = "mlm"
-    return new_model(config, family_of(config).architecture(head), seed=seed)
+    return family_of(config).architecture(head)
 
 
 def _tokenizer_for(config: PreTrainedConfig, teacher: Checkpoint) -> PreTrainedTokenizerFast:
