@@ -83,17 +83,20 @@ def _relative_position_flops(model: PreTrainedModel, length: int) -> float:
     position is multiplied with every relative position.
     """
     config: Any = model.config
-    if not family_of(config).attention_bias:
+    if not (family_of(config).attention_bias and config.relative_attention):
         return 0.0
     rows, hidden = 2 * _relative_positions(config), config.hidden_size
-    each = 2 * hidden * hidden * rows + 2 * length * rows * hidden
-    return float(config.num_hidden_layers * len(config.pos_att_type) * each)
+    kinds = len(config.pos_att_type or ())
+    projections = 2 if getattr(config, "share_att_key", False) else kinds
+    each = 2 * hidden * hidden * rows * projections + 2 * length * rows * hidden * kinds
+    return float(config.num_hidden_layers * each)
 
 
 def _relative_positions(config: Any) -> int:
     """Return the distances in one direction that a DeBERTa has an embedding of."""
-    most = config.max_relative_positions
-    return int(next(size for size in (config.position_buckets, most, config.max_position_embeddings) if size > 0))
+    buckets = getattr(config, "position_buckets", -1)
+    sizes = (buckets, config.max_relative_positions, config.max_position_embeddings)
+    return int(next(size for size in sizes if size > 0))
 
 
 def _repeats(model: PreTrainedModel, name: str) -> float:
