@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.families import family_of
+from biosqueeze.models.heads import classifies_sequences
 
 _PER_SEQUENCE = ("pooler", "seq_relationship", "sop_classifier")
 _PER_POSITION = ("discriminator_predictions",)
@@ -59,9 +60,9 @@ def _positions(model: PreTrainedModel, name: str, work: Work) -> float:
         return float(work.paired)
     if name.startswith((f"{model.base_model_prefix}.", *_PER_POSITION)):
         return float(work.length)
-    head = family_of(model.config).head_of(type(model).__name__)
-    if head == "sequence-classification" and getattr(model.config, "classifier_pooling", None) != "late":
+    if classifies_sequences(model):
         return float(work.paired)
+    head = family_of(model.config).head_of(type(model).__name__)
     return work.masked if head in _HEADS_ON_MASKED else float(work.length)
 
 
