@@ -100,7 +100,8 @@ class BudgetSearch:
         Args:
             scores: importances of the original's units.
         """
-        kept = functools.cache(KeptImportance(scores, own_shape(self.config), self._layer_choice()).of)
+        own, same_heads = own_shape(self.config), bool(family_of(self.config).shared_bias)
+        kept = functools.cache(KeptImportance(scores, own, self._layer_choice(), same_heads=same_heads).of)
         found = [best(self.candidates.fitting(budget), budget.quantity, kept) for budget in self.budgets]
         front = pareto_front(self.candidates.all, self.budgets[0].quantity, kept)
         rows = thinned(front, found, _ROWS)
