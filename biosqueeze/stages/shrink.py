@@ -66,8 +66,8 @@ class Options(BudgetOptions, GradualOptions, ImportanceOptions, ShapeOptions, Vo
 
     The kept weights and the head are copied unchanged, unless they are repaired, heads or embeddings get narrower (they
     are rotated), or a ModernBERT loses its first layer (a norm moves into the next one's weights); stock transformers
-    loads the result. Removing costs accuracy: distil or fine-tune afterwards. A text of kept tokens alone is encoded as
-    before, so --vocab-keep costs none there.
+    loads the result. Removing costs accuracy: distil or fine-tune afterwards. A text of kept tokens alone, none of
+    them the unknown one, is encoded as before, so --vocab-keep costs none there.
     """
 
     NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (*SHAPE, *BUDGETS, "vocab_keep", "tokenizer")
