@@ -163,13 +163,13 @@ def _plan_cut(
 def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
     from biosqueeze.importance.guide import Guide, embedding_request, is_guided, plan_guide
     from biosqueeze.importance.kept_shape import described
-    from biosqueeze.models.cuts.depth import choose_layers_of
+    from biosqueeze.models.cuts.depth import parse_layers_of
     from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
     kept = next_layers(config, options.layers, options.steps_of)
-    layers = choose_layers_of(config, kept) if kept is not None else None
+    layers = parse_layers_of(config, kept) if kept is not None else None
     widths, rounding = _widths(options, config)
     keeps_layers = layers is None or len(layers) == total
     if keeps_layers and widths.empty and options.embedding is None and not options.changes_vocabulary:

@@ -12,7 +12,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.attention_pattern import warn_irregular
 from biosqueeze.models.count import count_parts
-from biosqueeze.models.cuts.depth import choose_layers, keep_layers, shallow_config
+from biosqueeze.models.cuts.depth import keep_layers, parse_layers, shallow_config
 from biosqueeze.models.families import family_of, first_position, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
 from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
@@ -177,7 +177,7 @@ def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
     Raises:
         UsageError: it has several groups of layers.
     """
-    layers = choose_layers(text, config.num_hidden_layers)
+    layers = parse_layers(text, config.num_hidden_layers)
     if not family_of(config).shares_layers:
         return layers
     if config.num_hidden_groups > 1:
