@@ -11,7 +11,8 @@ the shares of that layer's heads and neurons that are kept, the most important o
 heads, those with the highest sums over the layers. The FFN reads what attention wrote, so neither can stand in for the
 other: their mean is geometric. By an arithmetic one, where scores are alike, as magnitudes are, the block that costs
 more would be cut to its minimum; by a product, depth alone would be cut. X is the share of the hidden dimensions: all
-of the stream passes through them. An importance that does not score a kind of unit counts each of them alike. Negative scores, of a layer without which the loss is lower, count as zero.
+of the stream passes through them. An importance that does not score a kind of unit counts each of them alike.
+Negative scores, of a layer without which the loss is lower, count as zero.
 
 No unit counts less than zero, so `kept` never decreases where a size grows.
 """

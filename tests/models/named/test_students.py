@@ -54,7 +54,7 @@ def test_unknown_student_names_the_nearest():
 def test_students_of_an_albert_with_several_groups_are_refused():
     config = pico.config_of("albert", 100)
     config.num_hidden_groups = 2
-    with pytest.raises(UsageError, match="^a student with every-other layers of the teacher cannot be made of"):
+    with pytest.raises(UsageError, match=r"^a student with every-other layers of the teacher cannot be made of"):
         plan_student(config, find_preset("distil"))
 
 
