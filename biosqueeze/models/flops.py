@@ -1,9 +1,10 @@
 """Floating-point operations of a model, from its shape.
 
-A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight and position, attention
-4 x width x length per position and layer (scores and weighted sum), and the vocabulary projection is computed at the
-masked positions alone. DeBERTa projects its relative positions in every layer, and multiplies them with the queries
-and keys. The backward pass has twice as many (Kaplan et al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
+A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight of linear layers and
+convolutions (DeBERTa-v2-xlarge has one) and position, attention 4 x width x length per position and layer (scores and
+weighted sum), and the vocabulary projection is computed at the masked positions alone. DeBERTa projects its relative
+positions in every layer, and multiplies them with the queries and keys. The backward pass has twice as many (Kaplan et
+al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
 Embedding look-ups, layer norms and activations are not counted, nor is what Longformer's windows save.
 """
 
@@ -42,20 +43,20 @@ def training_flops(model: PreTrainedModel, work: Work) -> float:
 def forward_flops(model: PreTrainedModel, work: Work) -> float:
     """Return the operations of the forward pass over one sequence."""
     attention = _attention_flops(model, work.length) + _relative_position_flops(model, work.length)
-    return sum(_linear_flops(model, work)) + attention
+    return sum(_product_flops(model, work)) + attention
 
 
-def _linear_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
+def _product_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
     family = family_of(model.config)
     of_positions = tuple(f".{path}" for path in (family.position_key, family.position_query) if path)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear) or name.endswith(of_positions):
+        if not isinstance(module, nn.Linear | nn.Conv1d) or name.endswith(of_positions):
             continue
         yield 2 * module.weight.numel() * _positions(model, name, work) * _repeats(model, name)
 
 
 def _positions(model: PreTrainedModel, name: str, work: Work) -> float:
-    """Return the number of positions that a linear module is computed at."""
+    """Return the number of positions that a module is computed at."""
     if any(part in _PER_SEQUENCE for part in name.split(".")):
         return float(work.paired)
     if name.startswith((f"{model.base_model_prefix}.", *_PER_POSITION)):

@@ -58,6 +58,15 @@ def test_operations_of_a_deberta_without(missing):
     assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
 
 
+def test_operations_of_a_convolution():
+    config = pico.config_of("deberta-v2", 100)
+    config.conv_kernel_size = 3
+    model = new_model(config, "DebertaV2Model", seed=0)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
+    assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
+
+
 def test_operations_of_a_discriminator():
     model = pico.model_of("electra", 100)
     model.set_attn_implementation("eager")
