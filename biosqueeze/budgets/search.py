@@ -16,7 +16,7 @@ from biosqueeze.budgets.shapes import Shape, hidden_size, own_shape, shapes_of, 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.importance import open_importance
 from biosqueeze.importance.guide import Guide, plan_guide
-from biosqueeze.models.cuts.depth import choose_layers
+from biosqueeze.models.cuts.depth import parse_layers
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.cuts.width import Widths
 from biosqueeze.models.families import check_length, family_of, longest_input
@@ -100,7 +100,8 @@ class BudgetSearch:
         Args:
             scores: importances of the original's units.
         """
-        kept = functools.cache(KeptImportance(scores, own_shape(self.config), self._layer_choice()).of)
+        own, same_heads = own_shape(self.config), bool(family_of(self.config).shared_bias)
+        kept = functools.cache(KeptImportance(scores, own, self._layer_choice(), same_heads=same_heads).of)
         found = [best(self.candidates.fitting(budget), budget.quantity, kept) for budget in self.budgets]
         front = pareto_front(self.candidates.all, self.budgets[0].quantity, kept)
         rows = thinned(front, found, _ROWS)
@@ -115,7 +116,7 @@ class BudgetSearch:
     def _layer_choice(self) -> LayerChoice:
         if self.guide.name:
             return most_important
-        return lambda count, layers: choose_layers(str(count), len(layers))  # as `shrink --layers` without importance
+        return lambda count, layers: parse_layers(str(count), len(layers))  # as `shrink --layers` without importance
 
     def _choice(self, budget: Budget, candidate: Candidate, facts: dict[str, Any]) -> Choice:
         shape, kept = candidate.shape, facts["importance_kept"]

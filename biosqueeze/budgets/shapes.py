@@ -8,7 +8,7 @@ from typing import NamedTuple
 from transformers import PreTrainedConfig
 
 from biosqueeze.errors import UsageError
-from biosqueeze.models.cuts.depth import choose_layers_of, shallow_config
+from biosqueeze.models.cuts.depth import parse_layers_of, shallow_config
 from biosqueeze.models.cuts.shares import widths_of_share
 from biosqueeze.models.cuts.width import Widths, choose_widths, narrowed_config
 from biosqueeze.models.families import family_of
@@ -49,7 +49,7 @@ def shapes_of(config: PreTrainedConfig, *, narrows: bool) -> tuple[Shape, ...]:
     """
     own = own_shape(config)
     if own.layers > 1:
-        choose_layers_of(config, "1")
+        parse_layers_of(config, "1")
     heads, neurons = {own.heads}, {own.ffn}
     if narrows:
         heads |= set(_possible_heads(config))

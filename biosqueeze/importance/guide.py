@@ -8,6 +8,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.importance import Importance, open_importance
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, has_loss, open_request
+from biosqueeze.models.cuts.depth import whole_number
 from biosqueeze.models.families import family_of
 from biosqueeze.progress import note
 
@@ -155,7 +156,7 @@ def _without_data(options: Any, name: str | None = None) -> Guide:
 
 
 def _is_number(layers: str | None) -> bool:
-    return layers is not None and layers.strip().isdigit()
+    return layers is not None and whole_number(layers) is not None
 
 
 def _check_family(config: "PreTrainedConfig") -> None:

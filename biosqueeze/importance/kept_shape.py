@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.sources import CalibrationRequest
-from biosqueeze.models.cuts.depth import choose_layers_of
+from biosqueeze.models.cuts.depth import parse_layers_of
 from biosqueeze.models.cuts.width import Widths, narrowed_config
 
 
@@ -40,7 +40,7 @@ def described(
         rounding: how the neurons were rounded.
     """
     steps, total = [], config.num_hidden_layers
-    layers = choose_layers_of(config, kept_layers) if kept_layers is not None else None
+    layers = parse_layers_of(config, kept_layers) if kept_layers is not None else None
     if layers is not None and guide.chooses_layers(kept_layers):
         removed = "the one without which the repaired rest loses least" if guide.tries_layers else "the least important"
         steps.append(f"keep {len(layers)} of {total} layers: remove {removed}, one at a time")

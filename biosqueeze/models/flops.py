@@ -1,9 +1,10 @@
 """Floating-point operations of a model, from its shape.
 
-A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight and position, attention
-4 x width x length per position and layer (scores and weighted sum), and the vocabulary projection is computed at the
-masked positions alone. DeBERTa projects its relative positions in every layer, and multiplies them with the queries
-and keys. The backward pass has twice as many (Kaplan et al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
+A matrix product of (m, k) and (k, n) has 2 m k n operations. The forward pass has 2 per weight of linear layers and
+convolutions (DeBERTa-v2-xlarge has one) and position, attention 4 x width x length per position and layer (scores and
+weighted sum), and the vocabulary projection is computed at the masked positions alone. DeBERTa projects its relative
+positions in every layer, and multiplies them with the queries and keys. The backward pass has twice as many (Kaplan et
+al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
 Embedding look-ups, layer norms and activations are not counted, nor is what Longformer's windows save.
 """
 
@@ -14,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from biosqueeze.models.families import family_of
+from biosqueeze.models.heads import classifies_sequences
 
 _PER_SEQUENCE = ("pooler", "seq_relationship", "sop_classifier")
 _PER_POSITION = ("discriminator_predictions",)
@@ -41,27 +43,27 @@ def training_flops(model: PreTrainedModel, work: Work) -> float:
 def forward_flops(model: PreTrainedModel, work: Work) -> float:
     """Return the operations of the forward pass over one sequence."""
     attention = _attention_flops(model, work.length) + _relative_position_flops(model, work.length)
-    return sum(_linear_flops(model, work)) + attention
+    return sum(_product_flops(model, work)) + attention
 
 
-def _linear_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
+def _product_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
     family = family_of(model.config)
     of_positions = tuple(f".{path}" for path in (family.position_key, family.position_query) if path)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear) or name.endswith(of_positions):
+        if not isinstance(module, nn.Linear | nn.Conv1d) or name.endswith(of_positions):
             continue
         yield 2 * module.weight.numel() * _positions(model, name, work) * _repeats(model, name)
 
 
 def _positions(model: PreTrainedModel, name: str, work: Work) -> float:
-    """Return the number of positions that a linear module is computed at."""
+    """Return the number of positions that a module is computed at."""
     if any(part in _PER_SEQUENCE for part in name.split(".")):
         return float(work.paired)
     if name.startswith((f"{model.base_model_prefix}.", *_PER_POSITION)):
         return float(work.length)
-    head = family_of(model.config).head_of(type(model).__name__)
-    if head == "sequence-classification" and getattr(model.config, "classifier_pooling", None) != "late":
+    if classifies_sequences(model):
         return float(work.paired)
+    head = family_of(model.config).head_of(type(model).__name__)
     return work.masked if head in _HEADS_ON_MASKED else float(work.length)
 
 
@@ -83,17 +85,20 @@ def _relative_position_flops(model: PreTrainedModel, length: int) -> float:
     position is multiplied with every relative position.
     """
     config: Any = model.config
-    if not family_of(config).attention_bias:
+    if not (family_of(config).attention_bias and config.relative_attention):
         return 0.0
     rows, hidden = 2 * _relative_positions(config), config.hidden_size
-    each = 2 * hidden * hidden * rows + 2 * length * rows * hidden
-    return float(config.num_hidden_layers * len(config.pos_att_type) * each)
+    kinds = len(config.pos_att_type or ())
+    projections = 2 if getattr(config, "share_att_key", False) else kinds
+    each = 2 * hidden * hidden * rows * projections + 2 * length * rows * hidden * kinds
+    return float(config.num_hidden_layers * each)
 
 
 def _relative_positions(config: Any) -> int:
     """Return the distances in one direction that a DeBERTa has an embedding of."""
-    most = config.max_relative_positions
-    return int(next(size for size in (config.position_buckets, most, config.max_position_embeddings) if size > 0))
+    buckets = getattr(config, "position_buckets", -1)
+    sizes = (buckets, config.max_relative_positions, config.max_position_embeddings)
+    return int(next(size for size in sizes if size > 0))
 
 
 def _repeats(model: PreTrainedModel, name: str) -> float:

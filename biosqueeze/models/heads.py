@@ -22,6 +22,12 @@ def main_output(output: Any) -> Tensor:
     return first
 
 
+def classifies_sequences(model: PreTrainedModel) -> bool:
+    """Return whether a classifier has one row for each sequence, and not the mean of one for each position."""
+    head = family_of(model.config).head_of(type(model).__name__)
+    return head == "sequence-classification" and getattr(model.config, "classifier_pooling", None) != "late"
+
+
 def mlm_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Compute logits over the vocabulary from last hidden states: (rows, hidden) -> (rows, vocabulary).
 

@@ -64,9 +64,10 @@ EXAMPLES = (
 class Options(BudgetOptions, GradualOptions, ImportanceOptions, ShapeOptions, VocabularyOptions, WritingOptions):
     """Remove layers, heads, neurons or tokens, or make a student.
 
-    Unless they are repaired, the kept weights and the head are copied unchanged; stock transformers loads the result.
-    Removing costs accuracy: distil or fine-tune afterwards. A text of kept tokens alone is encoded as before, so
-    --vocab-keep costs none there.
+    The kept weights and the head are copied unchanged, unless they are repaired, heads or embeddings get narrower (they
+    are rotated), or a ModernBERT loses its first layer (a norm moves into the next one's weights); stock transformers
+    loads the result. Removing costs accuracy: distil or fine-tune afterwards. A text of kept tokens alone, none of
+    them the unknown one, is encoded as before, so --vocab-keep costs none there.
     """
 
     NEEDS_ONE_OF: ClassVar[tuple[str, ...]] = (*SHAPE, *BUDGETS, "vocab_keep", "tokenizer")
@@ -104,6 +105,7 @@ def plan(options: Options) -> Plan:
     from biosqueeze.models.families import family_of
     from biosqueeze.models.loading.detection import detect_head
     from biosqueeze.models.loading.load import load_config
+    from biosqueeze.models.named.students import student_architecture
     from biosqueeze.models.tokenizers.text_tokenizer import check_tokenizer_files
     from biosqueeze.vocabularies.change import describe_savings, plan_vocabulary
 
@@ -119,12 +121,14 @@ def plan(options: Options) -> Plan:
         return Plan(out=out, steps=steps, parameters_before=parameters_of(source))
     steps, changed = _plan_student(options, source) if options.student else _plan_cut(options, source, config)
     vocabulary = plan_vocabulary(source, options, changed)
-    architecture = family_of(config).architecture(detect_head(source, config))
+    head = detect_head(source, config)
+    architecture = student_architecture(changed, config, head)
     if vocabulary is None:
         after = count_parts(changed, architecture)
     else:
+        before = count_parts(config, family_of(config).architecture(head))
         after = count_parts(vocabulary.new_config(changed), architecture)
-        steps = (*vocabulary.steps, *steps, describe_savings(count_parts(config, architecture), after))
+        steps = (*vocabulary.steps, *steps, describe_savings(before, after))
     return Plan(out=out, steps=steps, parameters_before=parameters_of(source), parameters_after=after["total"])
 
 
@@ -159,13 +163,13 @@ def _plan_cut(
 def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig") -> "KeptShape":
     from biosqueeze.importance.guide import Guide, embedding_request, is_guided, plan_guide
     from biosqueeze.importance.kept_shape import described
-    from biosqueeze.models.cuts.depth import choose_layers_of
+    from biosqueeze.models.cuts.depth import parse_layers_of
     from biosqueeze.models.cuts.embedding_size import embedding_config, embedding_step
 
     former, config = config, embedding_config(config, options.embedding)
     total = config.num_hidden_layers
     kept = next_layers(config, options.layers, options.steps_of)
-    layers = choose_layers_of(config, kept) if kept is not None else None
+    layers = parse_layers_of(config, kept) if kept is not None else None
     widths, rounding = _widths(options, config)
     keeps_layers = layers is None or len(layers) == total
     if keeps_layers and widths.empty and options.embedding is None and not options.changes_vocabulary:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from unicodedata import category
 
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
@@ -94,6 +95,12 @@ def _special_tokens(former: Any, new: Any) -> dict[int, int]:
     return found
 
 
+def _joins_words(new: NamedTokenizer, text: str) -> bool:
+    """Return whether a token is punctuation that follows a word without a space, which WordPiece does not mark."""
+    opens = any(category(letter) == "Ps" for letter in text)
+    return new.kind == "WordPiece" and not opens and not any(letter.isalnum() for letter in text)
+
+
 @dataclass(frozen=True)
 class _FormerTokenizer:
     """The former tokenizer, which splits the texts of new tokens."""
@@ -111,7 +118,9 @@ class _FormerTokenizer:
         text, starts_word = split_mark(new, token)
         if not text.strip() or _GARBLED in text:
             return ()
-        return self._of_word(text) if starts_word else self._known(self._within_word(text))
+        if starts_word and not _joins_words(new, text):
+            return self._of_word(text)
+        return self._known(self._within_word(text))
 
     def former_of_added(self, token: AddedToken) -> tuple[int, ...]:
         """Return the former tokens of a token beside the vocabulary: a special one has no text, another is a word."""
@@ -144,8 +153,9 @@ class _FormerTokenizer:
             return self._model_ids([word for word, _ in self._bytes.pre_tokenize_str(normalized)])
         if self.tokenizer.kind != "WordPiece":
             return self._model_ids([normalized.removeprefix(SPACE)])
-        first, *others = [word for word, _ in core.pre_tokenizer.pre_tokenize_str(normalized)] or [""]
-        return [token.id for token in self._continuations.tokenize(first)] + self._model_ids(others)
+        # Behind a letter, because punctuation and Chinese characters are words of their own there too.
+        first, *others = [word for word, _ in core.pre_tokenizer.pre_tokenize_str(f"x{normalized}")]
+        return [token.id for token in self._continuations.tokenize(first[1:])] + self._model_ids(others)
 
     @cached_property
     def _bytes(self) -> pre_tokenizers.ByteLevel:

@@ -1,7 +1,8 @@
 """Choose the tokens of a smaller vocabulary, so that texts made of them alone are encoded as before.
 
 WordPiece takes the longest token first, and unigram the best scored ones: with fewer tokens to choose from, what was
-chosen before is chosen again. Byte pairs are merged in steps, whose results must be kept too.
+chosen before is chosen again. Byte pairs are merged in steps, whose results must be kept too. The unknown token does
+not count: without `abc`, WordPiece can split an `abcd` that had no token for the `d` behind it.
 """
 
 import json

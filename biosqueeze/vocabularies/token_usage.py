@@ -87,7 +87,7 @@ def _labelled(tokenizer: Any, source: str, task: Task) -> Iterator[NDArray[np.in
     """Encode labelled data as the training does: what is a word there need not be one in running text."""
     data = task.read(source, [split for split in task.splits(source) if split in _SPLITS])
     task = task.with_scheme(data.scheme)
-    special = np.array(tokenizer.all_special_ids)
+    around = np.array(sorted({*tokenizer.all_special_ids} - {tokenizer.unk_token_id}))
     warnings: list[str | CountedWarning] = []
     for examples in data.splits.values():
         with track(f"count the tokens of {source}", len(examples)) as bar:
@@ -97,7 +97,7 @@ def _labelled(tokenizer: Any, source: str, task: Task) -> Iterator[NDArray[np.in
                     windows = task.encode(part, data.labels, tokenizer, tokenizer.model_max_length)
                 warnings += found
                 ids = np.concatenate([window.features["input_ids"] for window in windows])
-                yield ids[~np.isin(ids, special)]
+                yield ids[~np.isin(ids, around)]
                 bar.advance(len(part))
     _warn_of_sums(source, warnings)
 

@@ -15,6 +15,7 @@ from biosqueeze.budgets.kept import KeptImportance, most_important
 from biosqueeze.budgets.options import BudgetOptions
 from biosqueeze.budgets.shapes import Shape, own_shape, shapes_of
 from biosqueeze.models.cuts.unit_scores import UnitScores
+from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import family_of
 from tests import pico
 
@@ -76,6 +77,16 @@ def test_kept_share_is_the_formula(seed, shape):
     assert kept.of(shape) == pytest.approx(naive, abs=1e-12)
     assert kept.of(OWN) == pytest.approx(1)
     assert kept.of(shape) <= kept.of(shape._replace(layers=3)) + 1e-12
+
+
+def test_share_of_heads_is_that_of_the_cut():
+    """All layers of an MPNet keep the same heads."""
+    heads = torch.tensor([[4.0, 3, 2, 1], [1, 2, 3, 5], [4, 3, 2, 1], [1, 2, 3, 5]])
+    cut = narrow(pico.model_of("mpnet", 50), Widths(heads=2), UnitScores(heads=heads))
+    shares = [float(each[kept].sum() / each.sum()) for each, kept in zip(heads, cut.kept.heads, strict=True)]
+    kept = KeptImportance(UnitScores(heads=heads), Shape(4, 4, 64), most_important, same_heads=True)
+    # Half of the hidden dimensions, which have no scores.
+    assert kept.of(Shape(4, 2, 64)) == pytest.approx(0.5 * sum(share**0.5 for share in shares) / 4)
 
 
 def test_units_without_scores_count_alike():

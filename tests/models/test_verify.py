@@ -21,6 +21,18 @@ def test_larger_differences_are_refused(size: float, difference: float) -> None:
         check_same_outputs("a cut", (reference[0] + torch.tensor([[0.0, difference]]),), reference)
 
 
+def test_large_hidden_states_do_not_hide_wrong_logits() -> None:
+    hidden, logits = torch.tensor([[3000.0, 0.0]]), torch.zeros(1, 3)
+    with pytest.raises(SqueezeError, match=r"changes the outputs by 0\.25, and at most 0\.0001"):
+        check_same_outputs("a cut", (hidden, logits + 0.25), (hidden, logits))
+
+
+@pytest.mark.parametrize("reference", [(torch.zeros(1, 3),), (torch.zeros(1, 2), torch.zeros(1, 2))])
+def test_other_shapes_are_refused(reference: tuple[torch.Tensor, ...]) -> None:
+    with pytest.raises(SqueezeError, match="a cut changes the outputs by inf"):
+        check_same_outputs("a cut", (torch.zeros(1, 2),), reference)
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_nan_in_any_output_is_refused(place: int) -> None:
     reference = (torch.zeros(1, 2), torch.zeros(1, 2))

@@ -14,7 +14,7 @@ from biosqueeze.errors import UsageError
 from biosqueeze.models.families import FAMILIES
 from biosqueeze.models.flops import Work, forward_flops, training_flops
 from biosqueeze.models.heads import mlm_logits
-from biosqueeze.models.loading.load import skeleton
+from biosqueeze.models.loading.load import new_model, skeleton
 from biosqueeze.pretraining.replaced_tokens import new_generator
 from biosqueeze.stages.pretrain import Options, plan, run
 from tests import pico
@@ -46,6 +46,25 @@ def test_operations_equal_those_that_torch_counts(family):
     assert not pooler
     rotations = 1e-3 if FAMILIES[family].rotary else 0  # their angles are products too, and are not counted
     assert ours == pytest.approx(counter.get_total_flops(), rel=rotations, abs=0)
+
+
+@pytest.mark.parametrize("missing", ["position_buckets", "pos_att_type", "relative_attention"])
+def test_operations_of_a_deberta_without(missing):
+    config = pico.config_of("deberta-v2", 100)
+    delattr(config, missing)
+    model = new_model(config, "DebertaV2Model", seed=0)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
+    assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
+
+
+def test_operations_of_a_convolution():
+    config = pico.config_of("deberta-v2", 100)
+    config.conv_kernel_size = 3
+    model = new_model(config, "DebertaV2Model", seed=0)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
+    assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
 
 
 def test_operations_of_a_discriminator():

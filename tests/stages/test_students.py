@@ -88,6 +88,14 @@ def test_students_of_other_families_learn(shell, narrow, tmp_path, pico_ner, stu
     check_stock(tmp_path / "out", name)
 
 
+@pytest.mark.parametrize("student", ["modernbert-17m", "mobile", "electra-small"])
+def test_planned_sizes_are_those_of_other_families(shell, narrow, pico_ner, student):
+    words = ("shrink", pico_ner, "--student", student, "--out", "out", "--json")
+    planned, built = shell(*words, "--dry-run"), shell(*words)
+    assert planned.code == built.code == 0, planned.err + built.err
+    assert json.loads(planned.out)["parameters_after"] == json.loads(built.out)["parameters_after"]
+
+
 def test_plain_students_of_other_families_learn(shell, narrow, tmp_path, pico_roberta):
     (tmp_path / "text.txt").write_text("\n".join(pico.sentences(40, seed=5)))
     words = ("distill", "--teacher", pico_roberta, "--student", "electra-small", "--corpus", tmp_path / "text.txt")

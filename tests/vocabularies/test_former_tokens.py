@@ -47,6 +47,23 @@ def test_text_within_a_word_is_not_a_word() -> None:
     assert "".join(back["##ma"]) == "ma"
 
 
+@pytest.mark.parametrize("target", ["roberta", "albert"])
+def test_punctuation_within_a_word_is_a_word(target: str) -> None:
+    former, new = pico.tokenizer_of("bert"), pico.tokenizer_of(target)
+    sources = sources_of(former, new)
+    for text in ",.-)/":
+        assert sources[text] == former.tokenize(f"a{text}")[1:] == [text]
+
+
+@pytest.mark.parametrize("old", ["roberta", "albert"])
+def test_punctuation_of_wordpiece_follows_words(old: str) -> None:
+    former, new = pico.tokenizer_of(old), pico.tokenizer_of("bert")
+    sources = sources_of(former, new)
+    for text in ",.-)/":
+        assert sources[text] == [text]
+    assert sources["("] == former.tokenize(" (")
+
+
 def test_case_of_the_former_tokenizer_is_applied() -> None:
     sources = sources_of(pico.tokenizer_of("bert", cased=False), pico.tokenizer_of("bert"))
     assert sources["The"] == ["the"] and sources["##A"] == ["##a"]

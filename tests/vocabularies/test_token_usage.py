@@ -38,6 +38,15 @@ def test_columns_are_those_of_the_fine_tuning(tmp_path: Path, expected: list[int
     assert counts(tmp_path, record) == expected
 
 
+def test_unknown_tokens_count_as_in_a_corpus(tmp_path: Path) -> None:
+    text = "the gene \u2603 of patients"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.tsv").write_text(f"text\tlabel\n{text}\ta\n{text}\tb")
+    (tmp_path / "corpus.txt").write_text(f"{text}\n{text}")
+    found = counts(tmp_path / "data")
+    assert found == counts(tmp_path / "corpus.txt") and found[pico.shared_tokenizer().unk_token_id] == 2
+
+
 def test_long_texts_are_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [json.dumps({"text": "gene " * 200, "label": "ab"[number % 2]}) for number in range(1200)]
     (tmp_path / "train.jsonl").write_text("\n".join(rows))

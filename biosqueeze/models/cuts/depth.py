@@ -1,6 +1,7 @@
 """Reduce the depth: choose layers, and build a shallower stock model from them."""
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,9 +18,10 @@ from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.verify import check_same_outputs, float_outputs, padded_batch
 
 _HALVES = "every-other, odd, top, bottom"
+_WHOLE = re.compile("-?[0-9]{1,9}")
 
 
-def choose_layers(text: str, total: int) -> tuple[int, ...]:
+def parse_layers(text: str, total: int) -> tuple[int, ...]:
     """Return the layers to keep, counted from 0, in ascending order.
 
     Args:
@@ -39,29 +41,32 @@ def choose_layers(text: str, total: int) -> tuple[int, ...]:
     }
     if text in named:
         return tuple(named[text])
-    try:
-        numbers = [int(word) for word in text.split(",") if word.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers:
+    words = [word for word in text.split(",") if word.strip()]
+    numbers = [number for word in words if (number := whole_number(word)) is not None]
+    if not words or len(numbers) < len(words):
         raise UsageError(f"--layers {text!r} is neither a number, nor a list like 0,2,4, nor one of {_HALVES}")
     return _listed(numbers, total) if "," in text else _spread(numbers[0], total)
 
 
-def choose_layers_of(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
-    """Return `choose_layers` for a model. ALBERT runs one layer repeatedly, so only the number can be chosen.
+def whole_number(text: str) -> int | None:
+    """Return the number that --layers is, and not a list or a name; None otherwise."""
+    return int(text) if _WHOLE.fullmatch(text.strip()) else None
+
+
+def parse_layers_of(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
+    """Return `parse_layers` for a model. ALBERT runs one layer repeatedly, so only the number can be chosen.
 
     Raises:
-        UsageError: as in `choose_layers`; or layers of an ALBERT are listed, or it has several groups of layers.
+        UsageError: as in `parse_layers`; or layers of an ALBERT are listed, or it has several groups of layers.
     """
-    chosen = choose_layers(text, config.num_hidden_layers)
+    chosen = parse_layers(text, config.num_hidden_layers)
     if not family_of(config).shares_layers:
         return chosen
     if config.num_hidden_groups > 1:
         raise UsageError(
             "--layers does not support an ALBERT with several groups of layers: other layers would run at each depth"
         )
-    if not text.strip().isdigit():
+    if whole_number(text) is None:
         raise UsageError(
             f"all layers of an ALBERT share their weights, so --layers takes only a number; give {len(chosen)}"
         )

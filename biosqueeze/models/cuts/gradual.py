@@ -45,16 +45,17 @@ def next_layers(config: Any, layers: str | None, steps: int | None) -> str | Non
     Raises:
         UsageError: the layers are not given as a number, or so many cannot be kept.
     """
-    from biosqueeze.models.cuts.depth import choose_layers_of
+    from biosqueeze.models.cuts.depth import parse_layers_of, whole_number
 
     if layers is None or steps is None or steps == 1:
         return layers
-    choose_layers_of(config, layers)
-    if not layers.strip().isdigit():
+    parse_layers_of(config, layers)
+    number = whole_number(layers)
+    if number is None:
         raise UsageError(
             f"--steps-of {steps} needs a number of layers, and not --layers {layers}; give how many remain"
         )
-    return str(next_size(config.num_hidden_layers, int(layers), steps))
+    return str(next_size(config.num_hidden_layers, number, steps))
 
 
 def check_steps(config: Any, layers: str | None, target: "Widths", steps: int | None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from biosqueeze.models.cuts.head_rotation import rotate_heads, zero_dimensions
-from biosqueeze.models.cuts.unit_scores import KeptUnits, UnitScores
+from biosqueeze.models.cuts.unit_scores import KeptUnits, UnitScores, shared_by_layers
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import encoder_layers
 from biosqueeze.models.longformer import use_dense_attention
@@ -87,7 +87,7 @@ class WidthPruning(ABC):
         """Choose the heads that each layer loses, the same ones if the layers share a bias of each head."""
         scores = self.head_magnitudes() if self.scores.heads is None else self.scores.heads
         if self.family.shared_bias:
-            scores = scores.sum(0, keepdim=True).expand_as(scores)
+            scores = shared_by_layers(scores)
         removed = [least_important(each, keep) for each in scores]
         self.kept.heads = [_others(each, scores.shape[1]) for each in removed]
         return removed

@@ -11,8 +11,9 @@ counts relative to the standard deviation of its stream, by which the next norm 
 as it is: that keeps more, see examples/benchmarks/results/shrinking.md.
 
 * Fewer neurons: the FFN's output layer.
-* Fewer heads and hidden dimensions: every linear layer of the encoder, the scale and bias of its norms, and a
-  classifier that reads the hidden states.
+* Fewer heads and hidden dimensions: the linear layers of the encoder's layers, the scale and bias of its norms, and the
+  classifier, if it is one linear layer. What lies between the two, a pooler or a dense layer, stays as it was cut, and
+  so does a classifier of sequences, which has one row for each of them, where they are few.
 * Fewer layers: the FFN's output layer of each layer before a gap, fitted to the stream after the gap, and the output
   layers of attention and FFN of every layer after it.
 """
@@ -33,11 +34,14 @@ from biosqueeze.models.cuts.partial_runs import MOST_BYTES, PartialRuns
 from biosqueeze.models.cuts.streams import CalibrationText, Part, captured, parts_of_stream
 from biosqueeze.models.cuts.unit_scores import KeptUnits
 from biosqueeze.models.families import Family, family_of
+from biosqueeze.models.heads import classifies_sequences
 from biosqueeze.models.layers import encoder_layers
-from biosqueeze.progress import track
+from biosqueeze.progress import note, track
 
 DAMPING = 1e-3
 """Of the ridge regression, see `NormalEquations.solve`."""
+_SEQUENCES_PER_INPUT = 2
+"""With fewer, a fitted classifier of sequences is worse on others than the one that was cut."""
 _ROUNDING = 1e-12  # of sums in float64
 
 
@@ -71,7 +75,10 @@ def repair_width(
         kept: the units that it has.
         text: to calibrate on.
     """
-    site_groups = _narrowed_groups(model, original, kept) if kept.hidden is not None else _ffn_groups(model, original)
+    if kept.hidden is None:
+        site_groups = _ffn_groups(model, original)
+    else:
+        site_groups = _narrowed_groups(model, original, kept) + _classifier_groups(model, original, text)
     site_groups = [[replace(site, relative=True) for site in sites] for sites in site_groups]
     return _repair(model, Targets(original, text), site_groups)
 
@@ -157,10 +164,21 @@ def _narrowed_groups(model: PreTrainedModel, original: PreTrainedModel, kept: Ke
                     for path in paths
                 ]
             )
-    site_groups += last
-    heads = [(name, module) for name, module in model.named_modules() if name in ("classifier", "qa_outputs")]
-    heads = [(name, module) for name, module in heads if isinstance(module, nn.Linear)]
-    return site_groups + [[_site(module, original.get_submodule(name), None, depth)] for name, module in heads]
+    return site_groups + last
+
+
+def _classifier_groups(model: PreTrainedModel, original: PreTrainedModel, text: CalibrationText) -> list[list[_Site]]:
+    """Return the classifier, if it is one linear layer, and the text has enough rows for it."""
+    depth, groups = len(encoder_layers(model)), []
+    for name, module in model.named_modules():
+        if name not in ("classifier", "qa_outputs") or not isinstance(module, nn.Linear):
+            continue
+        sequences = sum(len(batch["attention_mask"]) for batch in text.batches)
+        if classifies_sequences(model) and sequences < _SEQUENCES_PER_INPUT * module.in_features:
+            note(f"the {name} is not repaired: {sequences:,} sequences are too few for its {module.in_features} inputs")
+        else:
+            groups.append([_site(module, original.get_submodule(name), None, depth)])
+    return groups
 
 
 def _site(module: nn.Module, reference: nn.Module, rows: Tensor | None, layer: int) -> _Site:

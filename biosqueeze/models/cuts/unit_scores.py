@@ -27,6 +27,11 @@ class UnitScores:
         return {kind: tensor for kind, tensor in values.items() if tensor is not None}
 
 
+def shared_by_layers(scores: Tensor) -> Tensor:
+    """Return the sum over all layers in the place of each score, (layers, units): then every layer keeps the same."""
+    return scores.sum(0, keepdim=True).expand_as(scores)
+
+
 KINDS = tuple(field.name for field in fields(UnitScores))
 """The kinds of units."""
 

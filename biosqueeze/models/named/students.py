@@ -12,7 +12,7 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
 from biosqueeze.models.attention_pattern import warn_irregular
 from biosqueeze.models.count import count_parts
-from biosqueeze.models.cuts.depth import choose_layers, choose_layers_of, keep_layers, shallow_config
+from biosqueeze.models.cuts.depth import keep_layers, parse_layers, shallow_config
 from biosqueeze.models.families import family_of, first_position, longest_input, takes_token_types
 from biosqueeze.models.layers import set_sizes
 from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
@@ -86,9 +86,20 @@ def _random_student(
     old = teacher.model.config
     config = student_config(old, preset, tokenizer)
     head = str(family_of(old).head_of(type(teacher.model).__name__))
-    if head == "pretraining" and config.model_type != old.model_type:  # each family has its own
+    return new_model(config, student_architecture(config, old, head), seed=seed)
+
+
+def student_architecture(config: PreTrainedConfig, teacher: PreTrainedConfig, head: str) -> str:
+    """Return the class of a student with the teacher's head.
+
+    Args:
+        config: the student's.
+        teacher: the teacher's config.
+        head: of the teacher.
+    """
+    if head == "pretraining" and config.model_type != teacher.model_type:  # each family has its own
         head = "mlm"
-    return new_model(config, family_of(config).architecture(head), seed=seed)
+    return family_of(config).architecture(head)
 
 
 def _tokenizer_for(config: PreTrainedConfig, teacher: Checkpoint) -> PreTrainedTokenizerFast:
@@ -161,9 +172,20 @@ def _attention_types(config: PreTrainedConfig, layers: int) -> list[str]:
 
 
 def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:
-    """Return the layers to copy; of an ALBERT, whose layers share their weights, the same number from the first."""
-    layers = choose_layers(text, config.num_hidden_layers)
-    return choose_layers_of(config, str(len(layers))) if family_of(config).shares_layers else layers
+    """Return the layers to copy; of an ALBERT, whose layers share their weights, the same number from the first.
+
+    Raises:
+        UsageError: it has several groups of layers.
+    """
+    layers = parse_layers(text, config.num_hidden_layers)
+    if not family_of(config).shares_layers:
+        return layers
+    if config.num_hidden_groups > 1:
+        raise UsageError(
+            f"a student with {text} layers of the teacher cannot be made of an ALBERT with several groups of layers: "
+            "other layers would run at each depth; choose a student with a shape of its own, see `biosqueeze students`"
+        )
+    return tuple(range(len(layers)))
 
 
 def published_config(preset: Preset) -> PreTrainedConfig:

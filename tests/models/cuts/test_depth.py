@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.attention_pattern import attention_period, nearest_regular
 from biosqueeze.models.count import count_model
-from biosqueeze.models.cuts.depth import choose_layers, choose_layers_of, keep_layers
+from biosqueeze.models.cuts.depth import keep_layers, parse_layers, parse_layers_of
 from biosqueeze.models.families import family_of
 from biosqueeze.models.verify import float_outputs
 from tests import pico
@@ -39,7 +39,7 @@ from tests import pico
     ],
 )
 def test_layer_choices(text, total, kept):
-    assert choose_layers(text, total) == kept
+    assert parse_layers(text, total) == kept
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,18 @@ def test_layer_choices(text, total, kept):
         ("", "neither a number"),
         (",", "neither a number"),
         ("1.5", "neither a number"),
+        *((text, "neither a number") for text in ("+6", "0_3", "\u0663", "\u00b2", "0,+2")),
     ],
 )
 def test_invalid_layer_choices(text, message):
     with pytest.raises(UsageError, match=message):
-        choose_layers(text, 6)
+        parse_layers(text, 6)
 
 
 @given(st.integers(1, 48), st.data())
 def test_even_spread_ascends_from_first_to_last(total, data):
     count = data.draw(st.integers(1, total))
-    kept = choose_layers(str(count), total)
+    kept = parse_layers(str(count), total)
     assert len(kept) == count == len(set(kept))
     assert list(kept) == sorted(kept) and kept[0] == 0 and kept[-1] <= total - 1
     assert count == 1 or kept[-1] == total - 1
@@ -93,7 +94,7 @@ def test_shallower_model_skips_the_other_layers(family, head):
 @pytest.mark.parametrize("head", pico.HEADS_OF["albert"])
 def test_shallower_albert_runs_its_layer_less_often(head):
     model = pico.model_of("albert", 200, head)
-    shallow, difference = keep_layers(model, choose_layers_of(model.config, "2"))
+    shallow, difference = keep_layers(model, parse_layers_of(model.config, "2"))
     batch = pico.padded_batch(model)
     assert difference == 0.0
     assert type(shallow) is type(model) and shallow.config.num_hidden_layers == 2
@@ -109,19 +110,19 @@ def test_shallower_albert_runs_its_layer_less_often(head):
 
 def test_albert_layers_are_chosen_by_number_only():
     config = pico.config_of("albert", 100)
-    assert choose_layers_of(config, "3") == (0, 1, 2)
+    assert parse_layers_of(config, "3") == (0, 1, 2)
     for text in ("0,3", "odd", "top"):
         with pytest.raises(UsageError, match="takes only a number; give 2"):
-            choose_layers_of(config, text)
+            parse_layers_of(config, text)
     with pytest.raises(UsageError, match="from 1 to 4"):
-        choose_layers_of(config, "5")
+        parse_layers_of(config, "5")
     config.num_hidden_groups = 2
     with pytest.raises(UsageError, match="several groups"):
-        choose_layers_of(config, "2")
+        parse_layers_of(config, "2")
 
 
 def test_mobilebert_layers_are_chosen_by_name():
-    assert choose_layers_of(pico.config_of("mobilebert", 100), "odd") == (1, 3)
+    assert parse_layers_of(pico.config_of("mobilebert", 100), "odd") == (1, 3)
 
 
 def test_kept_layers_keep_their_kind_of_attention(tmp_path):

@@ -153,6 +153,18 @@ def test_every_family_is_nearer_to_the_original(family):
     assert total_error(cut.model, model, text, cut.kept.hidden) < 0.98 * before
 
 
+@pytest.mark.parametrize(
+    ("head", "batches", "is_fitted"),
+    [("sequence-classification", 3, False), ("sequence-classification", 4, True), ("token-classification", 1, True)],
+)
+def test_few_sequences_leave_their_classifier(head, batches, is_fitted):
+    model = pico.model_of("distilbert", 200, head)
+    cut = narrow(model, Widths(heads=2))  # 16 inputs of the classifier; a batch has 8 sequences
+    before = cut.model.classifier.weight.detach().clone()
+    repair_width(cut.model, model, cut.kept, text_of(model, batches))
+    assert torch.equal(cut.model.classifier.weight, before) != is_fitted
+
+
 @pytest.mark.parametrize("family", ["bert", "eurobert"])
 def test_fewer_neurons_and_layers_are_repaired(family, tmp_path):
     model = pico.model_of(family, 200, "base")

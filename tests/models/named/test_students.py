@@ -51,6 +51,13 @@ def test_unknown_student_names_the_nearest():
         find_preset("bert-smal")
 
 
+def test_students_of_an_albert_with_several_groups_are_refused():
+    config = pico.config_of("albert", 100)
+    config.num_hidden_groups = 2
+    with pytest.raises(UsageError, match=r"^a student with every-other layers of the teacher cannot be made of"):
+        plan_student(config, find_preset("distil"))
+
+
 @pytest.mark.parametrize("preset", KINDS)
 def test_every_preset_of_every_family(pico_any, small_presets, preset, tmp_path):
     teacher, row = opened(pico_any), small_presets[preset]
