@@ -118,9 +118,8 @@ class _FormerTokenizer:
         text, starts_word = split_mark(new, token)
         if not text.strip() or _GARBLED in text:
             return ()
-        if starts_word and not _joins_words(new, text):
-            return self._of_word(text)
-        return self._known(self._within_word(text))
+        joined = () if starts_word and not _joins_words(new, text) else self._known(self._within_word(text))
+        return joined or (self._of_word(text) if starts_word else ())
 
     def former_of_added(self, token: AddedToken) -> tuple[int, ...]:
         """Return the former tokens of a token beside the vocabulary: a special one has no text, another is a word."""
