@@ -29,7 +29,7 @@ from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
 from biosqueeze.cli.recipe_gradual import with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import may_replace, with_output, with_replaced_output
-from biosqueeze.cli.recipe_state import RecipeRun
+from biosqueeze.cli.recipe_state import RecipeRun, locked_run
 from biosqueeze.cli.shipped_recipes import find_recipe, shipped_recipes
 from biosqueeze.cli.streams import STDIN, clean_stdout, explained_output
 from biosqueeze.cli.summary import print_summary
@@ -52,7 +52,6 @@ EXAMPLES = (
 
 def run_steps(steps: list[RecipeStep], run: RecipeRun) -> Outcome:
     """Run the steps in order, skip the unchanged ones, and return the last outcome with the facts of every step."""
-    check_steps(steps, run.directory)
     previous: Path | None = None
     path = run.directory
     for number, step in enumerate(steps, 1):
@@ -223,7 +222,6 @@ def plan_steps(steps: list[RecipeStep], run: RecipeRun) -> list[dict[str, Any]]:
     Raises:
         SqueezeError: a step cannot run; the message names it.
     """
-    check_steps(steps, run.directory)
     plans: list[dict[str, Any]] = []
     previous: Path | None = None
     written_anew: set[Path] = set()
@@ -315,9 +313,15 @@ def _run_recipe(
     path = find_recipe(recipe)
     steps = with_repeated_cuts(path, read_recipe(path, overrides, scale))
     name = f"{path.stem}-{scale}-run" if scale else f"{path.stem}-run"
-    run = RecipeRun.open(Path(out).expanduser() if out else Path(name))
+    directory = Path(out).expanduser() if out else Path(name)
+    result: list[dict[str, Any]] | Outcome
     with clean_stdout():
-        result = plan_steps(steps, run) if flags["dry_run"] else run_steps(steps, run)
+        check_steps(steps, directory)
+        if flags["dry_run"]:
+            result = plan_steps(steps, RecipeRun.open(directory))
+        else:
+            with locked_run(directory) as run:
+                result = run_steps(steps, run)
     with explained_output():
         if isinstance(result, Outcome):
             print_outcome(result, as_json=flags["as_json"])

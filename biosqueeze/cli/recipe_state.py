@@ -1,6 +1,7 @@
 """The state file of a recipe's run: what each step wrote, with hashes, so that an unchanged step is skipped."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +11,7 @@ from biosqueeze.cli.recipe_output import mark
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.options import StageOptions, WritingOptions
+from biosqueeze.system.locks import exclusive_lock
 
 
 @dataclass
@@ -45,6 +47,18 @@ class RecipeRun:
         """Write the state file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / STATE_FILE, self.entries)
+
+
+@contextmanager
+def locked_run(directory: Path) -> Iterator[RecipeRun]:
+    """Open the run of a directory, which is made; raise SqueezeError where another process runs a recipe there."""
+
+    def refuse() -> None:
+        raise SqueezeError(f"another biosqueeze is running a recipe in {directory}; wait for it, or give another --out")
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock((directory / STATE_FILE).with_suffix(".lock"), refuse):
+        yield RecipeRun.open(directory)
 
 
 def _read_entries(path: Path) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from biosqueeze.cli.recipe import _content, step_key
 from biosqueeze.cli.recipe_file import read_recipe
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.files import content_hash
+from biosqueeze.system.locks import exclusive_lock
 from tests.cli.recipe_files import write
 from tests.cli.run import Shell
 
@@ -164,6 +165,15 @@ def test_a_new_step_does_not_take_the_results_of_a_later_one(
     write(path, last.replace("[last]", "[first]") + 'split = "dev"\n')
     assert shell("run", path).code == 0
     assert json.loads(result.read_text())["split"] == "dev"
+
+
+def test_two_runs_do_not_share_a_directory(recipe: Path, shell: Shell) -> None:
+    assert shell("run", recipe).code == 0
+    with exclusive_lock(Path("r-run/recipe-state.lock"), pytest.fail):
+        said = shell("run", recipe)
+        assert (said.code, "another biosqueeze is running a recipe in r-run" in said.err) == (1, True), said.err
+        assert shell("run", recipe, "--dry-run").code == 0
+    assert shell("run", recipe).code == 0
 
 
 def test_another_output_is_written(recipe: Path, shell: Shell) -> None:
