@@ -46,11 +46,12 @@ def warm_start(
         the student, and the options of the distillation: they resume it only where it was begun.
     """
     training, epochs = request.training, request.warm_epochs
-    begun = bool(complete_states(directory))
+    begun = bool(training.resume and complete_states(directory))
     if epochs is None or begun or data.labelled is None:
         return models.student, training
     folder = directory / FOLDER
-    folder.mkdir(exist_ok=True)
+    if processes.is_main():  # the others may be here before it has made the directory
+        folder.mkdir(exist_ok=True)
     resumed = bool(training.resume and complete_states(folder))
     learner = FineTuner(models.student, models.output_type)
     schedule = "linear" if training.schedule == PLATEAU else training.schedule
