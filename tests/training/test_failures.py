@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training import failures
+from biosqueeze.training.autobatch import copies_of_weights
 from biosqueeze.training.failures import Anomaly, LossMonitor
 from biosqueeze.training.job import LongPhase, TrainingJob, TrainingSummary
 from biosqueeze.training.learner import Learner
@@ -231,6 +232,19 @@ def test_auto_batch_cuts_what_ran_out_of_memory(tmp_path: Path) -> None:
         run(tmp_path, options, Script({6: CPU_OUT}))
     summary, _ = run(tmp_path, replace(options, resume=True, auto_batch=True), Script(largest=4))
     assert (summary.steps, summary.chosen) == (12, {"batch_size": 4, "accumulate": 2})
+
+
+def test_auto_batch_begins_with_the_advised_size(tmp_path: Path) -> None:
+    options = replace(PLAIN, batch_size=8)
+    with pytest.raises(SqueezeError, match="--batch-size 4 --accumulate 2"):
+        run(tmp_path, options, Script({6: CPU_OUT}))
+    advised = replace(options, resume=True, auto_batch=True, batch_size=4, accumulate=2)
+    assert run(tmp_path, advised, Script())[0].chosen == {"batch_size": 4, "accumulate": 2}
+
+
+@pytest.mark.parametrize(("schedule", "processes", "copies"), [("linear", 1, 2), ("linear", 2, 3), ("plateau", 1, 3)])
+def test_auto_batch_counts_copies_of_the_weights(schedule: Any, processes: int, copies: int) -> None:
+    assert copies_of_weights(replace(PLAIN, schedule=schedule), processes) == copies
 
 
 def test_other_errors_are_not_changed(tmp_path: Path) -> None:
