@@ -1,6 +1,8 @@
 """A failing training ends with an advice, and with a saved state that can be resumed."""
 
 import json
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -245,6 +247,31 @@ def test_auto_batch_begins_with_the_advised_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("schedule", "processes", "copies"), [("linear", 1, 2), ("linear", 2, 3), ("plateau", 1, 3)])
 def test_auto_batch_counts_copies_of_the_weights(schedule: Any, processes: int, copies: int) -> None:
     assert copies_of_weights(replace(PLAIN, schedule=schedule), processes) == copies
+
+
+class Killed(Mixture):
+    """Training data that end the process that reads them."""
+
+    def features(self, item: int, rng: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Lost(Mixture):
+    """Training data that are no longer there."""
+
+    def features(self, item: int, rng: Any) -> Any:
+        raise SqueezeError("text: cannot be read; restore it") from OSError("gone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [(Killed, "a process of --workers was killed, .*, or 0$"), (Lost, "^text: cannot be read; restore it$")],
+)
+def test_failed_workers_are_explained(kind: type[Mixture], says: str, tmp_path: Path) -> None:
+    source = kind(runs.windows(24), None, 0.0, 0)
+    job = TrainingJob("test", Fragile(Script()), source, replace(PLAIN, workers=2), tmp_path)
+    with pytest.raises(SqueezeError, match=says):
+        train(job)
 
 
 def test_other_errors_are_not_changed(tmp_path: Path) -> None:
