@@ -241,9 +241,10 @@ def used_examples(training: TrainingOptions, ratio: float, labelled: int) -> int
         ratio: unlabelled examples for each labelled one.
         labelled: number of labelled examples.
     """
-    if training.most_steps is None:
+    steps = sys.maxsize if training.ends_by_time else training.most_steps
+    if steps is None:
         return math.ceil(training.epochs * labelled * ratio) if labelled else sys.maxsize
-    total = training.most_steps * training.batch_size * training.accumulate * processes.count()
+    total = steps * training.batch_size * training.accumulate * processes.count()
     return math.ceil(total * ratio / (1 + ratio)) if labelled else total
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,10 +35,11 @@ LENGTH = 64
         ({"epochs": 2.0}, 1.0, 0, sys.maxsize),
         ({"steps": 10, "accumulate": 2}, 1.0, 0, 2 * 10 * 8 * 2),
         ({"steps": 10}, 3.0, 100, 2 * 10 * 8 * 3 // 4),
+        ({"schedule": "plateau", "hours": 9.0}, 1.0, 0, 2 * sys.maxsize * 8),
     ],
 )
 def test_sample_is_what_the_training_uses(
-    options: dict[str, float], ratio: float, labelled: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], ratio: float, labelled: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert used_examples(TrainingOptions(batch_size=8, **options), ratio, labelled) == expected
