@@ -167,6 +167,9 @@ class TrainingLoop:
             bar = contexts.enter_context(shown)
             if self.job.keeps_better_start and self.progress.step == 0:
                 self._evaluate(self.best.begin)
+            if self.job.probe and self.progress.probe_is_left:
+                self._probe(self.job.probe)
+                self._end_if_interrupted()
             for result in () if self.progress.stopped else self._steps():
                 self._after_step(result, started)
                 speed = self.progress.tokens / self.progress.seconds
@@ -335,7 +338,10 @@ class TrainingLoop:
         began = time.monotonic()
         with self._whole():
             if self.accelerator.is_main_process:
-                self.log.write(self.progress.step, {"probe": probe.scores(self.progress.step)})
+                scores = probe.scores(self.progress.step, self.interrupt)
+                self.progress.probe_is_left = scores is None
+                if scores is not None:
+                    self.log.write(self.progress.step, {"probe": scores})
         self.accelerator.wait_for_everyone()
         self.probing += time.monotonic() - began
 
