@@ -15,6 +15,7 @@ from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
 from biosqueeze.system import processes
+from biosqueeze.training import trackers
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.loop import train
 from biosqueeze.training.metrics_log import METRICS_FILE
@@ -73,10 +74,13 @@ def warm_start(
 
 
 def keep_log(directory: Path) -> None:
-    """Keep the metrics of a finished warm start, and delete its training states."""
+    """Keep the metrics of a finished warm start and what its tracker wrote, and delete its training states."""
     if not processes.is_main():
         return
     folder = directory / FOLDER
     if (folder / METRICS_FILE).is_file():
         (folder / METRICS_FILE).replace(directory / LOG)
+    if (folder / trackers.FOLDER).is_dir():
+        (directory / trackers.FOLDER).mkdir(exist_ok=True)
+        (folder / trackers.FOLDER).rename(directory / trackers.FOLDER / FOLDER)
     shutil.rmtree(folder, ignore_errors=True)

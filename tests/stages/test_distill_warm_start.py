@@ -107,6 +107,14 @@ def test_a_second_process_may_be_the_first(
         warm_start.warm_start(models, data, request, {}, out)
 
 
+def test_what_its_tracker_wrote_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "warm-start/runs").mkdir(parents=True)
+    (tmp_path / "warm-start/runs/events").write_text("losses")
+    warm_start.keep_log(tmp_path)
+    assert (tmp_path / "runs/warm-start/events").read_text() == "losses"
+    assert not (tmp_path / "warm-start").exists()
+
+
 def weights(path: Path) -> bytes:
     return (path / "model.safetensors").read_bytes()
 

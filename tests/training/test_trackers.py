@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.metrics_log import MetricsLog
-from biosqueeze.training.trackers import check_tracker
+from biosqueeze.training.trackers import check_tracker, tracking
 from tests.training import runs
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
@@ -65,6 +65,15 @@ def test_a_missing_tracker_names_the_pip_line(name: Any, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SqueezeError, match=rf'pip install "biosqueeze\[{name}\]"'):
         check_tracker(replace(PLAIN, tracker=name))
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"), [("a/out.partial", "out"), ("a/out.partial/warm-start", "out-warm-start")]
+)
+def test_runs_are_named_after_the_output(directory: str, name: str) -> None:
+    accelerator = mock.Mock(trackers=[])
+    with tracking(accelerator, replace(PLAIN, tracker="wandb"), Path(directory), 0):
+        assert accelerator.init_trackers.call_args.args[2] == {"wandb": {"name": name}}
 
 
 def test_a_tracker_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
