@@ -148,6 +148,11 @@ def saved_batch_size(directory: Path) -> SavedBatchSize:
     return SavedBatchSize(saved.get("batch_size", int), saved.get("accumulate", int), progress.failed)
 
 
+def saved_identity(directory: Path, name: str) -> Any:
+    """Return a value of the identity in the newest state; None where an older version wrote it, or without a state."""
+    return _read(_newest(directory)).fingerprint.get(name) if complete_states(directory) else None
+
+
 def mark_failed(directory: Path) -> int | None:
     """Record in the newest state that the run failed after it; return its step, or None where there is no state."""
     if not complete_states(directory):
