@@ -173,9 +173,10 @@ def _no_pair(settings: DataSettings, models: DistillationModels) -> SqueezeError
     """Return the error for a text of a single sentence, where two are needed, or for records without a pair."""
     names = ", ".join(settings.corpus)
     if not models.reads_pairs:
-        kinds = sorted({f"{kind.head} and {kind.tail}" for kind in models.known_task.pairs})
-        of_kinds = f" of the kinds that this teacher relates ({', '.join(kinds)})" if kinds else ""
-        return SqueezeError(f"no record of {names} has two entities in a sentence{of_kinds}; give others with --corpus")
+        related = getattr(models.known_task, "pairs", ())  # of a relation teacher alone
+        kinds = ", ".join(sorted({f"{kind.head} and {kind.tail}" for kind in related}))
+        wanted = f" with two entities in a sentence of the kinds that this teacher relates ({kinds})" if kinds else ""
+        return SqueezeError(f"{names} has no record{wanted}; give others with --corpus")
     return SqueezeError(
         f"{names} holds a single sentence, and unlabelled examples of this teacher are pairs of consecutive ones; give "
         "more text with --corpus"

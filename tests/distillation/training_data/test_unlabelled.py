@@ -188,7 +188,9 @@ def test_each_pair_of_a_text_has_the_logits_of_its_own(tmp_path: Path) -> None:
 
 def test_texts_without_a_pair_of_the_kinds_are_explained(tmp_path: Path) -> None:
     settings, models = related(tmp_path, (0, 7, "Drug"), (12, 21, "Drug"))
-    says = r"no record of .*texts\.jsonl has two entities in a sentence of the kinds .*\(Drug and Disease\)"
+    says = (
+        r"texts\.jsonl has no record with two entities in a sentence of the kinds .*\(Drug and Disease\); give others"
+    )
     with pytest.raises(SqueezeError, match=says):
         read_unlabelled(settings, models, [])
     with pytest.raises(SqueezeError, match=says):
