@@ -265,7 +265,7 @@ class Lost(Mixture):
 
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [(Killed, "a process of --workers was killed, .*, or 0$"), (Lost, "^text: cannot be read; restore it$")],
+    [(Lost, "^text: cannot be read; restore it$"), (Killed, "a process of --workers was killed, .*, or 0$")],
 )
 def test_failed_workers_are_explained(kind: type[Mixture], says: str, tmp_path: Path) -> None:
     source = kind(runs.windows(24), None, 0.0, 0)
