@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from biosqueeze.distillation.losses.config import LossConfig
 from biosqueeze.distillation.teachers.sources import Teacher, TeacherOutputs, layers_of, row_mask, run_model
 from biosqueeze.models.custom_heads.encoder import HeadedEncoder
-from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.fast_training.first_token import reads_first_token
 from biosqueeze.models.heads import mlm_logits, vocabulary_parameters
 from biosqueeze.models.hooks import HiddenStateHooks
@@ -39,8 +38,6 @@ class Distiller(Learner):
         self.model, self.loss_config, self.weights = student, loss_config, loss_config.weights
         # In a tuple, so that the teacher is no submodule: it is neither trained nor saved nor wrapped.
         self._teacher = (teacher,)
-        if loss_config.dropout is not None:
-            set_dropout(student, loss_config.dropout)
         self.losses = loss_config.losses
         self.hooks = HiddenStateHooks(student, loss_config.student_parts)
         with torch.random.fork_rng(devices=[]):

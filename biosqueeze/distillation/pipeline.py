@@ -1,5 +1,6 @@
 """Run a distillation from its request to the trained student; the package's docstring lists the steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from biosqueeze.distillation.teachers.sources import LiveTeacher, Teacher
 from biosqueeze.distillation.training_data.augmentation import build_augmentation
 from biosqueeze.distillation.training_data.datasets import TaskDataBuilder, TrainingData, load_masked_text
 from biosqueeze.distillation.warm_start import keep_log, warm_start
+from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.dev_evaluation import DevSet
 from biosqueeze.finetuning.finetuned_checkpoint import trained_on_dev
 from biosqueeze.models.dropout import set_dropout
@@ -37,8 +39,10 @@ from biosqueeze.training.loop import train
 from biosqueeze.training.option_checks import check_supported
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.hashes import checkpoint_hash, source_hash
-from biosqueeze.training.resuming.state import check_options
+from biosqueeze.training.resuming.state import check_options, saved_identity
 from biosqueeze.training.sources import Mixture
+
+_CACHED = "teacher outputs in memory"  # in what a state records
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     teachers_score = teacher_score(request, models, dev)
     fitting = _head_fitting(request, data.source, directory) if setup.loss_config.fits_heads else None
     fitted_heads = fit_missing_heads(models, request.models.teachers, fitting)
-    source, teacher = teacher_source(request, setup, data.source, fitted_heads)
+    source, teacher, recorded = _select_teacher(request, setup, data.source, fitted_heads, directory)
     loss_config, seed, identity = setup.loss_config, request.training.seed, _identity(request, data)
     if loss_config.dropout is not None:
         set_dropout(models.student, loss_config.dropout)
@@ -102,7 +106,7 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     summary = train(
         TrainingJob(
             title="distil",
-            identity=identity,
+            identity=identity | recorded,
             uncompared=UNCOMPARED_ON_RESUME,
             learner=learner,
             source=source,
@@ -129,6 +133,24 @@ def distill(request: DistillationRequest, directory: Path) -> DistillationResult
     }
     student = learner.model if trained_head else _without_new_head(learner.model, setup, seed)
     return DistillationResult(student, trained_head, models, metrics)
+
+
+def _select_teacher(
+    request: DistillationRequest,
+    setup: TeacherSetup,
+    data: ItemSource,
+    fitted_heads: Mapping[str, Any],
+    directory: Path,
+) -> tuple[ItemSource, Teacher, dict[str, bool | None]]:
+    """Select the source of teacher outputs, in a resumed training as before, whatever memory is free now.
+
+    Returns:
+        the training data and the teacher, see `teacher_source`; and what the states record for this.
+    """
+    is_begun = bool(request.training.resume and complete_states(directory))
+    was_cached = saved_identity(directory, _CACHED) if is_begun else None
+    source, teacher = teacher_source(request, setup, data, fitted_heads, was_cached)
+    return source, teacher, {_CACHED: was_cached if is_begun else isinstance(teacher, MemoryCachedTeacher)}
 
 
 def _teacher_facts(teacher: Teacher, score: float | None) -> dict[str, Any]:

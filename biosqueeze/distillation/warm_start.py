@@ -15,6 +15,7 @@ from biosqueeze.files.saved_states import complete_states
 from biosqueeze.finetuning.learner import FineTuner
 from biosqueeze.progress import note
 from biosqueeze.system import processes
+from biosqueeze.training import trackers
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.loop import train
 from biosqueeze.training.metrics_log import METRICS_FILE
@@ -46,11 +47,12 @@ def warm_start(
         the student, and the options of the distillation: they resume it only where it was begun.
     """
     training, epochs = request.training, request.warm_epochs
-    begun = bool(complete_states(directory))
+    begun = bool(training.resume and complete_states(directory))
     if epochs is None or begun or data.labelled is None:
         return models.student, training
     folder = directory / FOLDER
-    folder.mkdir(exist_ok=True)
+    if processes.is_main():  # the others may be here before it has made the directory
+        folder.mkdir(exist_ok=True)
     resumed = bool(training.resume and complete_states(folder))
     learner = FineTuner(models.student, models.output_type)
     schedule = "linear" if training.schedule == PLATEAU else training.schedule
@@ -72,10 +74,13 @@ def warm_start(
 
 
 def keep_log(directory: Path) -> None:
-    """Keep the metrics of a finished warm start, and delete its training states."""
+    """Keep the metrics of a finished warm start and what its tracker wrote, and delete its training states."""
     if not processes.is_main():
         return
     folder = directory / FOLDER
     if (folder / METRICS_FILE).is_file():
         (folder / METRICS_FILE).replace(directory / LOG)
+    if (folder / trackers.FOLDER).is_dir():
+        (directory / trackers.FOLDER).mkdir(exist_ok=True)
+        (folder / trackers.FOLDER).rename(directory / trackers.FOLDER / FOLDER)
     shutil.rmtree(folder, ignore_errors=True)

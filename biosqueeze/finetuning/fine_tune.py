@@ -40,8 +40,11 @@ class FineTuningInputs:
     may_keep_start: bool  # whether its own weights are the start, and dev was no part of their training
 
 
-def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingSummary:
+def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> tuple[TrainingSummary, int]:
     """Train, and save the model with the best dev score and its tokenizer to inputs.directory.
+
+    Returns:
+        the summary, and the length of the sequences: --max-length, or the model's positions if those are fewer.
 
     Raises:
         UsageError: an option does not fit the model or the task.
@@ -85,7 +88,7 @@ def fine_tune(options: FineTuningOptions, inputs: FineTuningInputs) -> TrainingS
             dev.warn_of_no_entities(learner.model, precision_of(options))
         learner.model.save_pretrained(inputs.directory)
         tokenizer.save_pretrained(inputs.directory)
-    return summary
+    return summary, length
 
 
 def load_with_head(source: Checkpoint, task: Task, data: Dataset, seed: int) -> tuple[Any, bool]:

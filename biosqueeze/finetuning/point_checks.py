@@ -41,6 +41,8 @@ def check_points(
         try:
             options = build(**values, sources=dict.fromkeys(values, "flag"))
             check_training_options(options, evaluated=True)
+            if "epochs" in point and options.steps:
+                raise UsageError("--epochs has no effect with --steps; leave out one of the two")
             open_task_setup(str(values["task"]), Formulation.from_options(options))
         except UsageError as error:
             words = [*_words("--set", overrides or {}), *_words("--grid", point)]

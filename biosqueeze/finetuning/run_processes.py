@@ -34,16 +34,19 @@ class RunProcesses:
 
     slots: SimpleQueue[Slot] = field(default_factory=SimpleQueue)
     running: set["subprocess.Popen[str]"] = field(default_factory=set)
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)  # no further run is started
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of `running` and `interrupted`
     dropped: tuple[str, ...] = _OWN_OPTIONS
     """Beginnings of the names of environment variables that the subprocesses do not get."""
 
     def interrupt(self) -> None:
         """Send SIGINT to every subprocess once: it saves its state and ends."""
         self.stopping.set()
-        for process in list(self.running):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
+        with self.lock:
+            self.interrupted.set()
+            for process in self.running:
+                _interrupt(process)
 
     def call(self, name: str, arguments: Sequence[str], slot: Slot, log: Path) -> str:
         """Run one `biosqueeze` command; return its standard output.
@@ -73,16 +76,25 @@ class RunProcesses:
                 env={**environment, **safe_path(), **slot},
                 start_new_session=True,
             )
-            self.running.add(process)
+            with self.lock:
+                self.running.add(process)
+                if self.interrupted.is_set():  # while it was started
+                    _interrupt(process)
             try:
                 output = process.stdout.read() if process.stdout else ""
                 process.wait()
             finally:
-                self.running.discard(process)
+                with self.lock:
+                    self.running.discard(process)
                 _close_pipes(process)
         if process.returncode:
             raise _failure(name, process.returncode, log, begin)
         return output
+
+
+def _interrupt(process: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
 
 
 def _close_pipes(process: "subprocess.Popen[str]") -> None:

@@ -34,7 +34,7 @@ class PretrainingData:
 
 
 def load_pretraining_data(
-    settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int
+    settings: PretrainingDataSettings, tokenizer: PreTrainedTokenizerBase, length: int, *, with_held_out: bool = True
 ) -> PretrainingData:
     """Read the corpus, or load it from the cache.
 
@@ -45,6 +45,7 @@ def load_pretraining_data(
         settings: which text, and how it is masked and paired.
         tokenizer: a fast tokenizer.
         length: tokens in a sequence, special tokens included.
+        with_held_out: whether the held-out text, if there is any, is read too.
 
     Raises:
         SqueezeError: a source cannot be read, the tokenizer has no mask token or does not show where words start, or
@@ -56,7 +57,8 @@ def load_pretraining_data(
     training, held_out = _texts(settings)
     masked, tokens = _masked(training, settings, tokenizer, length)
     source = ClimbingMasking(masked, settings.mask_rate) if settings.mask_rate.levels > 1 else masked
-    return PretrainingData(source, _fixed(held_out, settings, tokenizer, length) if held_out else None, tokens)
+    fixed = _fixed(held_out, settings, tokenizer, length) if held_out and with_held_out else None
+    return PretrainingData(source, fixed, tokens)
 
 
 def _texts(settings: PretrainingDataSettings) -> tuple[DocumentText, DocumentText | None]:

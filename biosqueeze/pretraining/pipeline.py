@@ -133,10 +133,11 @@ def check_pipes(options: PretrainingOptions) -> None:
 
 
 def _read_texts(request: PretrainingRequest, start: StartModel) -> _Texts:
-    """Read the corpus at each length."""
+    """Read the corpus at each length, and the held-out text at the last one."""
     options = request.options
     short, long = sequence_lengths(options, start.positions)
-    return _Texts(read_text(options, start, short), read_text(options, start, long) if long else None)
+    at_short = read_text(options, start, short, with_held_out=long is None)
+    return _Texts(at_short, read_text(options, start, long) if long else None)
 
 
 def sequence_lengths(options: PretrainingOptions, positions: int) -> tuple[int, int | None]:
@@ -164,8 +165,10 @@ def long_batch_size(options: PretrainingOptions) -> int:
     return options.long_batch_size or max(1, same_tokens)
 
 
-def read_text(options: PretrainingOptions, start: StartModel, length: int) -> PretrainingData:
-    """Read the corpus at one length."""
+def read_text(
+    options: PretrainingOptions, start: StartModel, length: int, *, with_held_out: bool = True
+) -> PretrainingData:
+    """Read the corpus at one length, and the held-out text, if there is any and it is wanted."""
     settings = PretrainingDataSettings(
         corpus=options.corpus,
         field=options.field,
@@ -178,7 +181,7 @@ def read_text(options: PretrainingOptions, start: StartModel, length: int) -> Pr
         pack=family_of(start.model.config).supports_packing,
         seed=options.seed,
     )
-    return load_pretraining_data(settings, start.tokenizer, length)
+    return load_pretraining_data(settings, start.tokenizer, length, with_held_out=with_held_out)
 
 
 def _evaluator(

@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from biosqueeze.system import processes
 from biosqueeze.tasks.formulation import Formulation
 
 _FOLDER = "probe"
+_POLL_SECONDS = 0.2
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -83,10 +86,14 @@ class FineTuningProbe:
         """Return whether the model is scored after a step."""
         return step in self.steps if self.steps else step == total
 
-    def scores(self, step: int) -> dict[str, float]:
+    def scores(self, step: int, interrupt: threading.Event) -> dict[str, float] | None:
         """Fine-tune one copy for each data set; return the dev scores. One that fails is left out with a warning.
 
         What is left is the output of each fine-tuning that failed, which the warning names: probe/NAME.log.
+
+        Args:
+            step: of the training.
+            interrupt: ends the fine-tunings that are left; then there are no scores.
         """
         folder = self.directory / _FOLDER
         copy, tuned = folder / "model", folder / "tuned"
@@ -96,8 +103,11 @@ class FineTuningProbe:
         scores: dict[str, float] = {}
         for name, data in self.data.items():
             try:
-                scores[name] = self._score(name, data, copy, tuned / name)
+                scores[name] = self._score(name, data, copy, tuned / name, interrupt)
             except SqueezeError as error:
+                if interrupt.is_set():
+                    self._remove(copy, tuned)
+                    return None
                 warn(f"step {step}: no score of the probe {name}: {error}")
         if scores:
             note(f"step {step}: probe " + ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
@@ -111,10 +121,16 @@ class FineTuningProbe:
         with suppress(OSError):
             (self.directory / _FOLDER).rmdir()
 
-    def _score(self, name: str, data: str, copy: Path, out: Path) -> float:
+    def _score(self, name: str, data: str, copy: Path, out: Path, interrupt: threading.Event) -> float:
         log = self.directory / _FOLDER / f"{name}.log"
         arguments = ["finetune", str(copy), "--data", data, "--out", str(out), *self.flags]
-        RunProcesses(dropped=processes.LAUNCHER).call(f"probe {name}", arguments, {}, log)
+        fine_tuning = RunProcesses(dropped=processes.LAUNCHER)
+        with ThreadPoolExecutor(max_workers=1) as pool:  # this thread handles signals
+            call = pool.submit(fine_tuning.call, f"probe {name}", arguments, {}, log)
+            while not wait([call], timeout=_POLL_SECONDS).done:
+                if interrupt.is_set() and not fine_tuning.interrupted.is_set():
+                    fine_tuning.interrupt()
+            call.result()
         written = read_manifest(out)
         metric = written.task.metric if written and written.task else None
         if written is None or metric is None:

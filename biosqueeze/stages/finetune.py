@@ -307,8 +307,9 @@ def run(options: Options) -> Outcome:
         is_changed = options.reinit_layers or options.dev_share or options.with_dev
         may_keep_start = not (is_changed or trained_on_dev(source))
         inputs = FineTuningInputs(source, setup.task, data, metric, output.path, may_keep_start)
-        metrics = fine_tune(options, inputs).as_metrics()
-        task = setup.record(data, metric, options.data, options.max_length)
+        trained, length = fine_tune(options, inputs)
+        metrics = trained.as_metrics()
+        task = setup.record(data, metric, options.data, length)
         record = StageRecord(
             stage="finetune",
             parent=source,

@@ -12,17 +12,15 @@ from biosqueeze.system.memory import return_freed_memory
 from biosqueeze.training.batches import longest_batch
 from biosqueeze.training.failures import TrainingError, memory_advice, next_smaller_batch
 from biosqueeze.training.job import TrainingJob
+from biosqueeze.training.options import PLATEAU, TrainingOptions
 from biosqueeze.training.resuming import state
-
-# Copies of the weights that a step needs beside weights and gradients: the optimiser's two means, and DDP's buckets.
-_MOMENTS, _BUCKETS = 2, 1
 
 
 def fit_batch_size(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
     """Return the job with a batch size that fits into memory, and more accumulation for the same global batch.
 
-    Weights, gradients and random states are left unchanged. A resumed run takes the batch size of the saved state,
-    unless the run failed after that state: then it starts from that size and tries again.
+    Weights, gradients and random states are left unchanged. A resumed run takes the batch size of the saved state. If
+    the run failed after that state, it tries again from the smaller of that size and the given one.
 
     Raises:
         TrainingError: not even a single sequence fits.
@@ -30,7 +28,8 @@ def fit_batch_size(job: TrainingJob, accelerator: Accelerator) -> TrainingJob:
     options = job.options
     if options.resume:
         saved = state.saved_batch_size(job.directory)
-        options = replace(options, batch_size=saved.batch_size, accumulate=saved.accumulate)
+        if not (saved.failed and options.batch_size < saved.batch_size):
+            options = replace(options, batch_size=saved.batch_size, accumulate=saved.accumulate)
         job = replace(job, options=options)
         if not saved.failed:
             return job
@@ -75,8 +74,15 @@ def _fits(job: TrainingJob, accelerator: Accelerator) -> bool:
     return True
 
 
+def copies_of_weights(options: TrainingOptions, processes: int) -> int:
+    """Return how many copies of the trained weights a step needs beside weights and gradients."""
+    means_of_optimiser, buckets = 2, int(processes > 1)
+    mean_that_is_scored = int(options.schedule == PLATEAU)
+    return means_of_optimiser + buckets + mean_that_is_scored
+
+
 def _try_longest_batch(job: TrainingJob, accelerator: Accelerator) -> None:
-    copies = _MOMENTS + (_BUCKETS if accelerator.num_processes > 1 else 0)
+    copies = copies_of_weights(job.options, accelerator.num_processes)
     trained = [p for p in job.learner.parameters() if p.requires_grad]
     held = [torch.empty_like(parameter) for parameter in trained for _ in range(copies)]
     batch = longest_batch(job.schedule(accelerator.process_index, accelerator.num_processes))

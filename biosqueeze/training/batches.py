@@ -6,6 +6,7 @@ processes that train together need not exchange their shares: each computes its 
 
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from biosqueeze.data.collate import Features, pad
+from biosqueeze.errors import SqueezeError
 from biosqueeze.models.device import own_device
 
 Batch = dict[str, Tensor]
@@ -165,6 +167,29 @@ def _collate(pad_token_id: int, features: list[Features]) -> Batch:
     if not features:
         return {}
     return {name: torch.from_numpy(array) for name, array in pad(features, pad_token_id).items()}
+
+
+@contextmanager
+def explained_workers() -> Iterator[None]:
+    """Explain the errors of processes that prepare batches; of a killed one torch raises its error at any moment.
+
+    Raises:
+        SqueezeError: one was killed, or has raised this error itself.
+    """
+    try:
+        yield
+    except SqueezeError as error:
+        if "in DataLoader worker process" not in str(error):
+            raise
+        message = str(error).strip().splitlines()[-1].partition(": ")[2]  # the last line of the worker's traceback
+        raise type(error)(message) from error
+    except RuntimeError as error:
+        if "DataLoader worker (pid" not in str(error):
+            raise
+        raise SqueezeError(
+            "a process of --workers was killed, perhaps for lack of memory, or of shared memory; give fewer --workers, "
+            "or 0"
+        ) from error
 
 
 def _ignore_interrupts(_worker: int) -> None:

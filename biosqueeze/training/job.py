@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol
 
 from biosqueeze.training.batches import BatchSchedule, ItemSource
@@ -33,8 +34,8 @@ class Probe(Protocol):
     def is_due(self, step: int, total: int) -> bool:
         """Return whether the model is scored after a step of the whole run."""
 
-    def scores(self, step: int) -> dict[str, float]:
-        """Compute the scores, in the main process, without any effect on the training."""
+    def scores(self, step: int, interrupt: Event) -> dict[str, float] | None:
+        """Compute the scores, in the main process, without any effect on the training; None where interrupted."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from biosqueeze.system.memory import keep_freed_memory, limit_to_available_memor
 from biosqueeze.training import failures
 from biosqueeze.training.accelerator import build_accelerator
 from biosqueeze.training.autobatch import fit_batch_size
-from biosqueeze.training.batches import Batch, group_batches, loader, single_item_batch
+from biosqueeze.training.batches import Batch, explained_workers, group_batches, loader, single_item_batch
 from biosqueeze.training.best_weights import BestWeights
 from biosqueeze.training.compilation import compiled
 from biosqueeze.training.encoder_layers import training_layers
@@ -58,7 +58,8 @@ def train(job: TrainingJob) -> TrainingSummary:
 
     Raises:
         TrainingError: the loss is NaN, infinite or explodes, or memory is exhausted.
-        SqueezeError: the saved state does not fit, something is not installed, or the processes cannot be joined.
+        SqueezeError: the saved state does not fit, something is not installed, the processes cannot be joined, or one
+            that prepares batches has failed.
         UsageError: an option needs what this training does not have.
         KeyboardInterrupt: Ctrl-C; the state was saved first.
     """
@@ -79,7 +80,7 @@ def train(job: TrainingJob) -> TrainingSummary:
         if job.options.batch_size == options.batch_size:  # a smaller one was found because memory is scarce
             keep_freed_memory()
         modules = job.learner.modules_to_compile()
-        with interrupt_handler() as interrupt, compiled(modules, enabled=options.compile):
+        with interrupt_handler() as interrupt, compiled(modules, enabled=options.compile), explained_workers():
             return TrainingLoop(job, accelerator, interrupt).run()
 
 
@@ -166,6 +167,9 @@ class TrainingLoop:
             bar = contexts.enter_context(shown)
             if self.job.keeps_better_start and self.progress.step == 0:
                 self._evaluate(self.best.begin)
+            if self.job.probe and self.progress.probe_is_left:
+                self._probe(self.job.probe)
+                self._end_if_interrupted()
             for result in () if self.progress.stopped else self._steps():
                 self._after_step(result, started)
                 speed = self.progress.tokens / self.progress.seconds
@@ -334,7 +338,10 @@ class TrainingLoop:
         began = time.monotonic()
         with self._whole():
             if self.accelerator.is_main_process:
-                self.log.write(self.progress.step, {"probe": probe.scores(self.progress.step)})
+                scores = probe.scores(self.progress.step, self.interrupt)
+                self.progress.probe_is_left = scores is None
+                if scores is not None:
+                    self.log.write(self.progress.step, {"probe": scores})
         self.accelerator.wait_for_everyone()
         self.probing += time.monotonic() - began
 

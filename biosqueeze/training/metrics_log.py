@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from accelerate import Accelerator
 
 from biosqueeze.errors import first_line
+from biosqueeze.files import write_text
 from biosqueeze.progress import warn
 from biosqueeze.training.trackers import FOLDER
 
@@ -66,7 +67,7 @@ class MetricsLog:
         path = self.directory / METRICS_FILE
         if self.accelerator.is_main_process and path.is_file():
             lines = [line for line in path.read_text(encoding="utf-8").splitlines() if _step_of(line) <= step]
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            write_text(path, "".join(line + "\n" for line in lines))
 
 
 def _step_of(line: str) -> float:

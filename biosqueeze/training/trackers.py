@@ -39,7 +39,7 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
     Args:
         accelerator: made with log_with=options.tracker.
         options: of the stage; they are recorded with the curves.
-        directory: its name is the name of the run.
+        directory: its name is the name of the run, after that of the output where it is a folder in it.
         step: the step that a resumed run continues from; TensorBoard's entries of later steps are removed.
 
     Raises:
@@ -50,8 +50,8 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
         return
     settings: dict[str, dict[str, Any]] = {
         "tensorboard": {"purge_step": step + 1} if step else {},
-        "wandb": {"name": directory.name.removesuffix(".partial")},
-        "mlflow": {"run_name": directory.name.removesuffix(".partial")},
+        "wandb": {"name": _run_name(directory)},
+        "mlflow": {"run_name": _run_name(directory)},
     }
     # TensorBoard would put the value of each option into its own folder.
     config = None if options.tracker == "tensorboard" else resolved(options)
@@ -69,3 +69,9 @@ def tracking(accelerator: Accelerator, options: TrainingOptions, directory: Path
                 tracker.finish()
             except Exception as error:  # each library has its own
                 warn(f"the tracker could not be finished ({first_line(error)}); metrics.jsonl has everything")
+
+
+def _run_name(directory: Path) -> str:
+    output, partial = directory.parent.name, ".partial"
+    prefix = f"{output.removesuffix(partial)}-" if output.endswith(partial) else ""
+    return prefix + directory.name.removesuffix(partial)

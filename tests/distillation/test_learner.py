@@ -19,6 +19,7 @@ from biosqueeze.distillation.losses.presets import LOSS_PRESETS
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, mean_logits
 from biosqueeze.models.custom_heads.load import with_cosine
 from biosqueeze.models.cuts.width import Widths, narrow
+from biosqueeze.models.dropout import set_dropout
 from biosqueeze.models.hooks import HiddenStateHooks
 from biosqueeze.models.layer_maps import layer_map
 from biosqueeze.models.layers import encoder_layers
@@ -309,7 +310,8 @@ def test_means_of_multi_label_and_scores(output_type: str) -> None:
 
 def test_dropout_is_set_for_training_only(pico_ner) -> None:
     student, teacher = (load_model(open_checkpoint(str(pico_ner)), "as-is").model for _ in range(2))
-    config = LossConfig(weights={"kl": 1.0}, output_spec=output_spec("task"), dropout=0.0)
+    set_dropout(student, 0.0)
+    config = LossConfig(weights={"kl": 1.0}, output_spec=output_spec("task"))
     learner = distiller(student, teacher, config).train()
     batch = pico.padded_batch(student)
     batch["labels"] = batch["input_ids"] * 0 - 100

@@ -12,6 +12,7 @@ from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher, c
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec, Teacher
 from biosqueeze.distillation.training_data.unlabelled import UnlabelledExamples
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.dropout import set_dropout
 from biosqueeze.training.job import TrainingJob
 from biosqueeze.training.loop import train
 from biosqueeze.training.sources import Mixture
@@ -45,8 +46,8 @@ def distil(
     if in_memory:
         source = cached_in_memory(source, mixture, options.batch_size, epochs=3)
         assert isinstance(source, MemoryCachedTeacher)
-    config = replace(LOSSES, dropout=dropout)
-    learner = Distiller(student, source, config, teacher_width=teacher.config.hidden_size)
+    set_dropout(student, dropout)
+    learner = Distiller(student, source, LOSSES, teacher_width=teacher.config.hidden_size)
     summary = train(TrainingJob("test", learner, mixture, options, directory, evaluate))
     return runs.Run(learner.model, summary, runs.log_of(directory))
 

@@ -23,6 +23,7 @@ SHARED = {"checkpoint": "teacher", "data": "d", "task": "ner"}
         (["lr=1e-4", "batch=8,0"], "--grid lr=0.0001 --grid batch-size=0: --batch-size must be at least 1, not 0"),
         (["tagger=linear,crf", "label-all-pieces=true"], "--label-all-pieces is only for --tagger linear or bilstm"),
         (["hours=1"], "--grid hours=1: --hours needs --schedule plateau"),
+        (["epochs=1,2", "steps=3"], "--grid epochs=1 --grid steps=3: --epochs has no effect with --steps"),
         (["stride=64"], "--grid stride=64: --stride is not used by the task ner"),
     ],
 )

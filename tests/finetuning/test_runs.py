@@ -345,3 +345,17 @@ def test_a_device_with_a_name_is_that_of_the_runs(
     (run,) = make(tmp_path, 1)
     execute([replace(run, options={**run.options, "device": device})])
     assert seen == [(gpu, ["--device", device])] * 2
+
+
+def test_a_run_that_starts_during_an_interrupt_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes, start = run_processes.RunProcesses(), subprocess.Popen
+
+    def started(*given: object, **options: object) -> "subprocess.Popen[str]":
+        process = start(*given, **options)
+        processes.interrupt()
+        return process
+
+    monkeypatch.setattr(run_processes, "COMMAND", ("sleep", "60"))
+    monkeypatch.setattr(run_processes.subprocess, "Popen", started)
+    with pytest.raises(SqueezeError, match="SIGINT"):
+        processes.call("run 0", [], {}, tmp_path / "run.log")

@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from biosqueeze.data.text.mask_rate import MaskRate
 from biosqueeze.errors import SqueezeError
 from biosqueeze.pretraining.data import load_pretraining_data
 from biosqueeze.pretraining.data_settings import PretrainingDataSettings
+from biosqueeze.pretraining.options import PretrainingOptions
+from biosqueeze.pretraining.pipeline import _read_texts
 from biosqueeze.pretraining.sources import MaskedPairs
 from biosqueeze.training.batches import BatchSchedule, loader
 from biosqueeze.training.resuming.hashes import source_hash
@@ -272,3 +275,13 @@ def test_a_tokenizer_without_a_mask_token(text):
     tokenizer.mask_token = None
     with pytest.raises(SqueezeError, match="no mask token"):
         load_pretraining_data(PretrainingDataSettings(corpus=(str(text),)), tokenizer, LENGTH)
+
+
+def test_held_out_text_is_read_at_the_last_length_alone(text: Path, own_cache: Path) -> None:
+    options = PretrainingOptions(corpus=(str(text),), held_out=0.5, max_length=24, long_length=40)
+    model = SimpleNamespace(config=pico.config_of("bert", 50))
+    start = SimpleNamespace(tokenizer=pico.shared_tokenizer(), positions=pico.POSITIONS, model=model)
+    texts = _read_texts(SimpleNamespace(options=options), start)
+    assert max(texts.held_out.length(_items(texts.held_out))) > 24
+    prepared = {path.parent for path in (own_cache / "tokens").rglob("*.json")}
+    assert len(prepared) == 3, prepared

@@ -3,9 +3,14 @@
 import signal
 from pathlib import Path
 
+import pytest
+
+from biosqueeze.distillation.teachers import memory_cache
+from biosqueeze.training.best_weights import BestWeights
 from tests.cli.run import Shell, start
 from tests.metrics_log import read_log
 from tests.stages.distilling import QUICK
+from tests.training.interruption import press_ctrl_c
 
 
 def test_killed_and_resumed_run_is_bit_identical(pico_bert: Path, text: Path, tmp_path: Path, shell: Shell) -> None:
@@ -58,3 +63,21 @@ def test_resume_with_other_options_raises(pico_bert: Path, text: Path, tmp_path:
         assert (result.code, f"other values of {names};" in result.err) == (1, True), result.err
         is_read = "prepared" in result.err  # the text is read only where the options do not differ already
         assert is_read == (names == "data or corpus"), result.err
+
+
+def test_teacher_outputs_in_memory_stay_there(
+    tuned: Path, tags: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever memory is free when the training is resumed."""
+    common = ("distill --teacher", tuned, "--student", "distil", "--data", tags, "--epochs", 3, *QUICK)
+    update = BestWeights.update
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_cache, "available_memory", lambda: 2**40)
+        patch.setattr(BestWeights, "update", lambda *given: (press_ctrl_c(), update(*given)))
+        assert shell(*common, "--out", "cut").code == 130
+    for name, available in (("whole", 2**40), ("cut", 2**10)):
+        monkeypatch.setattr(memory_cache, "available_memory", lambda available=available: available)
+        result = shell(*common, "--out", name, *(("--resume",) if name == "cut" else ()))
+        assert "labelled examples" in result.err and "in memory" in result.err, result.err
+        assert result.code == 0
+    assert Path("cut/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()

@@ -5,15 +5,22 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
+from biosqueeze.data.output_types import TOKENS
 from biosqueeze.distillation import warm_start
+from biosqueeze.files.saved_states import PROGRESS_FILE, state_folder
+from biosqueeze.training.options import TrainingOptions
+from biosqueeze.training.sources import Mixture
 from tests.cli.run import Shell, start
 from tests.metrics_log import read_log
 from tests.stages.distilling import QUICK
+from tests.training import runs
 
 
 def test_warm_start(tuned: Path, tags: Path, shell: Shell) -> None:
@@ -79,6 +86,33 @@ def test_a_warm_start_does_not_continue_on_other_data(tuned: Path, tags: Path, s
     assert result.code == 1
     assert "student.partial/warm-start was started with other values of data or corpus" in result.err
     assert shell(*words, "--data", tags, "--resume").code == 0
+
+
+@pytest.mark.parametrize("has_old_state", [False, True])
+def test_a_second_process_may_be_the_first(
+    has_old_state: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main process has not yet made OUT.partial, or not yet removed what --force discards there."""
+    out = tmp_path / "out.partial"
+    if has_old_state:
+        state_folder(out, 2).mkdir(parents=True)
+        (state_folder(out, 2) / PROGRESS_FILE).touch()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("biosqueeze.training.loop.build_accelerator", mock.Mock(side_effect=InterruptedError))
+    models = SimpleNamespace(student=runs.model_of(), output_type=TOKENS, metric="f1")
+    data = SimpleNamespace(labelled=Mixture(runs.windows(), None, 0.0, 0), dev=None)
+    request = SimpleNamespace(training=TrainingOptions(force=True), warm_epochs=1.0)
+    with pytest.raises(InterruptedError):
+        warm_start.warm_start(models, data, request, {}, out)
+
+
+def test_what_its_tracker_wrote_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "warm-start/runs").mkdir(parents=True)
+    (tmp_path / "warm-start/runs/events").write_text("losses")
+    warm_start.keep_log(tmp_path)
+    assert (tmp_path / "runs/warm-start/events").read_text() == "losses"
+    assert not (tmp_path / "warm-start").exists()
 
 
 def weights(path: Path) -> bytes:

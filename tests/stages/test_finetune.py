@@ -49,7 +49,7 @@ def test_it_learns_and_keeps_the_best_on_dev(pico_bert: Path, learnable: Path, s
     assert manifest["metrics"]["best_step"] == max(dev, key=dev.get)
     assert manifest["metrics"]["f1"] == max(dev.values()) > 0.7
     told = {"name": "ner", "data": str(learnable), "labels": list(pico.LABELS), "scheme": "BIO"}
-    assert manifest["task"] == {**told, "formulation": {"scheme": "BIO"}, "metric": "f1", "max_length": 256}
+    assert manifest["task"] == {**told, "formulation": {"scheme": "BIO"}, "metric": "f1", "max_length": pico.POSITIONS}
     scored = shell("evaluate out --split dev --json")
     assert json.loads(scored.out)["metrics"]["f1"] == pytest.approx(max(dev.values()))
     model, info = AutoModelForTokenClassification.from_pretrained("out", output_loading_info=True)

@@ -13,7 +13,7 @@ from biosqueeze.data.collate import Features
 from biosqueeze.data.output_types import TOKENS
 from biosqueeze.finetuning.build import build_fine_tuner
 from biosqueeze.finetuning.options import FineTuningOptions
-from biosqueeze.training.job import TrainingJob, TrainingSummary
+from biosqueeze.training.job import Probe, TrainingJob, TrainingSummary
 from biosqueeze.training.loop import train
 from biosqueeze.training.sources import Mixture
 from tests import pico
@@ -71,6 +71,7 @@ def run(
     model: PreTrainedModel | None = None,
     goal: float | None = None,
     keeps_better_start: bool = False,
+    probe: Probe | None = None,
 ) -> Run:
     directory.mkdir(exist_ok=True)
     model = model or model_of()
@@ -78,8 +79,9 @@ def run(
     learner = build_fine_tuner(options, model, TOKENS, items)
     source = Mixture(items, None, 0.0, 0)
     job = TrainingJob(
-        "test", learner, source, options, directory, evaluate, goal=goal, keeps_better_start=keeps_better_start
-    )
+        "test", learner, source, options, directory, evaluate,
+        goal=goal, keeps_better_start=keeps_better_start, probe=probe,
+    )  # fmt: skip
     summary = train(job)
     return Run(model, summary, log_of(directory))
 

@@ -1,6 +1,8 @@
 """A failing training ends with an advice, and with a saved state that can be resumed."""
 
 import json
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.training import failures
+from biosqueeze.training.autobatch import copies_of_weights
 from biosqueeze.training.failures import Anomaly, LossMonitor
 from biosqueeze.training.job import LongPhase, TrainingJob, TrainingSummary
 from biosqueeze.training.learner import Learner
@@ -231,6 +234,44 @@ def test_auto_batch_cuts_what_ran_out_of_memory(tmp_path: Path) -> None:
         run(tmp_path, options, Script({6: CPU_OUT}))
     summary, _ = run(tmp_path, replace(options, resume=True, auto_batch=True), Script(largest=4))
     assert (summary.steps, summary.chosen) == (12, {"batch_size": 4, "accumulate": 2})
+
+
+def test_auto_batch_begins_with_the_advised_size(tmp_path: Path) -> None:
+    options = replace(PLAIN, batch_size=8)
+    with pytest.raises(SqueezeError, match="--batch-size 4 --accumulate 2"):
+        run(tmp_path, options, Script({6: CPU_OUT}))
+    advised = replace(options, resume=True, auto_batch=True, batch_size=4, accumulate=2)
+    assert run(tmp_path, advised, Script())[0].chosen == {"batch_size": 4, "accumulate": 2}
+
+
+@pytest.mark.parametrize(("schedule", "processes", "copies"), [("linear", 1, 2), ("linear", 2, 3), ("plateau", 1, 3)])
+def test_auto_batch_counts_copies_of_the_weights(schedule: Any, processes: int, copies: int) -> None:
+    assert copies_of_weights(replace(PLAIN, schedule=schedule), processes) == copies
+
+
+class Killed(Mixture):
+    """Training data that end the process that reads them."""
+
+    def features(self, item: int, rng: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Lost(Mixture):
+    """Training data that are no longer there."""
+
+    def features(self, item: int, rng: Any) -> Any:
+        raise SqueezeError("text: cannot be read; restore it") from OSError("gone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [(Lost, "^text: cannot be read; restore it$"), (Killed, "a process of --workers was killed, .*, or 0$")],
+)
+def test_failed_workers_are_explained(kind: type[Mixture], says: str, tmp_path: Path) -> None:
+    source = kind(runs.windows(24), None, 0.0, 0)
+    job = TrainingJob("test", Fragile(Script()), source, replace(PLAIN, workers=2), tmp_path)
+    with pytest.raises(SqueezeError, match=says):
+        train(job)
 
 
 def test_other_errors_are_not_changed(tmp_path: Path) -> None:

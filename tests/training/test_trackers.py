@@ -1,10 +1,12 @@
 """The entries of metrics.jsonl are logged to a tracker too."""
 
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 from accelerate import Accelerator
@@ -12,7 +14,7 @@ from accelerate import Accelerator
 from biosqueeze.errors import SqueezeError
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.metrics_log import MetricsLog
-from biosqueeze.training.trackers import check_tracker
+from biosqueeze.training.trackers import check_tracker, tracking
 from tests.training import runs
 
 PLAIN = FineTuningOptions(steps=6, batch_size=4, lr=1e-3, precision="fp32", seed=3, eval_every=3)
@@ -65,6 +67,15 @@ def test_a_missing_tracker_names_the_pip_line(name: Any, monkeypatch: pytest.Mon
         check_tracker(replace(PLAIN, tracker=name))
 
 
+@pytest.mark.parametrize(
+    ("directory", "name"), [("a/out.partial", "out"), ("a/out.partial/warm-start", "out-warm-start")]
+)
+def test_runs_are_named_after_the_output(directory: str, name: str) -> None:
+    accelerator = mock.Mock(trackers=[])
+    with tracking(accelerator, replace(PLAIN, tracker="wandb"), Path(directory), 0):
+        assert accelerator.init_trackers.call_args.args[2] == {"wandb": {"name": name}}
+
+
 def test_a_tracker_that_does_not_start_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*given: object) -> None:
         raise OSError("no API key\nand more")
@@ -100,3 +111,19 @@ def test_names_of_labels_are_those_that_mlflow_takes(tmp_path: Path, monkeypatch
     with log.opened():
         log.write(1, {"dev": {"f1-Amino Acid, Peptide (or Protein)": 0.5}})
     assert names == {"dev/f1-Amino Acid_ Peptide _or Protein_"}
+
+
+def test_a_full_disk_keeps_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run leaves the lines after its state out."""
+    log = MetricsLog(Accelerator(cpu=True), tmp_path)
+    with log.opened():
+        for step in (1, 2, 3):
+            log.write(step, {"loss": 0.5})
+    written = (tmp_path / "metrics.jsonl").read_text()
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            log.cut_after(2)
+    assert (tmp_path / "metrics.jsonl").read_text() == written
+    log.cut_after(2)
+    assert [line["step"] for line in runs.log_of(tmp_path)] == [1, 2]

@@ -112,7 +112,8 @@ def fit_head(model: PreTrainedModel, name: str, fitting: HeadFitting) -> FittedH
 
 def _train(learner: "HeadFitter", source: MaskedBlocks, fitting: HeadFitting) -> None:
     directory = fitting.directory / "fit-head"
-    directory.mkdir(exist_ok=True)
+    if processes.is_main():  # the others may be here before it has made the parent
+        directory.mkdir(exist_ok=True)
     try:
         train(TrainingJob("fit the head", learner, source, fitting.head_training(), directory))
     except KeyboardInterrupt as interrupt:

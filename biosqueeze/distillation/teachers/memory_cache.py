@@ -1,7 +1,7 @@
 """The teacher's outputs on the labelled examples, kept in memory for all epochs.
 
 They are computed before the training, in batches of their own: in those of the first epoch their last bits would depend
-on the step from which a training is resumed. A resumed training computes them again.
+on the step from which a training is resumed. A resumed training computes them again, if its first part did.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from biosqueeze.data.collate import Features, pad
 from biosqueeze.data.feature_keys import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS
 from biosqueeze.distillation.teachers.cache.plan import size_text
 from biosqueeze.distillation.teachers.sources import Batch, LiveTeacher, TeacherOutputs, row_mask
-from biosqueeze.errors import is_out_of_memory
+from biosqueeze.errors import SqueezeError, is_out_of_memory
 from biosqueeze.objectives import LayerStates
 from biosqueeze.progress import note, track
 from biosqueeze.system.memory import available_memory, limited_memory
@@ -87,7 +87,7 @@ class MemoryCachedTeacher:
 
 
 def cached_in_memory(
-    teacher: LiveTeacher, source: Mixture, batch_size: int, epochs: float
+    teacher: LiveTeacher, source: Mixture, batch_size: int, epochs: float, *, was_cached: bool | None = None
 ) -> LiveTeacher | MemoryCachedTeacher:
     """Compute the teacher's outputs on the labelled examples, where this saves time and they fit into memory.
 
@@ -96,24 +96,33 @@ def cached_in_memory(
         source: the training data.
         batch_size: of the computation.
         epochs: of the training, at most.
+        was_cached: whether they were in memory in the part of the training that is resumed; None where this is unknown.
 
     Returns:
         the teacher with these outputs, or as it is.
+
+    Raises:
+        SqueezeError: they were in memory, and do not fit any more.
     """
     tokens = sum(len(each[INPUT_IDS]) for each in source.labelled)
-    if epochs < LEAST_EPOCHS or not tokens:
+    if epochs < LEAST_EPOCHS or not tokens or was_cached is False:
         return teacher
     cached, room = MemoryCachedTeacher(teacher), MEMORY_SHARE * (available_memory() or 0)
     try:
         with limited_memory("cpu"), track("run the teacher on the labelled examples", len(source.labelled)) as bar:
             for number, batch in enumerate(_batches(source, batch_size)):
                 cached.store(batch)
-                if number == 0 and cached.bytes * tokens > room * int(batch[ATTENTION_MASK].sum()):
+                if number == 0 and not was_cached and cached.bytes * tokens > room * int(batch[ATTENTION_MASK].sum()):
                     return teacher
                 bar.advance(len(batch[INPUT_IDS]))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
+        if was_cached:
+            raise SqueezeError(
+                "out of memory for the teacher outputs on the labelled examples, which the interrupted part of this "
+                "training had in memory; free some memory, or start over with --force instead of --resume"
+            ) from error
         return teacher  # the training says which batch fits, or finds one with --auto-batch
     note(f"teacher outputs on {len(source.labelled):,} labelled examples: {size_text(cached.bytes)} in memory")
     return cached

@@ -97,7 +97,11 @@ def cross_vocabulary_teachers(request: DistillationRequest, setup: TeacherSetup)
 
 
 def teacher_source(
-    request: DistillationRequest, setup: TeacherSetup, source: ItemSource, fitted_heads: Mapping[str, Any]
+    request: DistillationRequest,
+    setup: TeacherSetup,
+    source: ItemSource,
+    fitted_heads: Mapping[str, Any],
+    was_cached: bool | None,
 ) -> tuple[ItemSource, Teacher]:
     """Select the source of teacher outputs.
 
@@ -106,6 +110,7 @@ def teacher_source(
         setup: teachers and losses; teachers that are not run again are freed.
         source: the training data.
         fitted_heads: facts of fitted heads by the teacher's name; see `mlm_head`.
+        was_cached: see `cached_in_memory`.
 
     Returns:
         the training data, with the outputs attached where they come from the cache; and the teacher.
@@ -124,7 +129,8 @@ def teacher_source(
         free_teachers(models)
         return source, NoTeacher()
     if request.cache is None:
-        return source, _cached(request, setup, source, _live_teacher(setup, teacher_precision_of(request.training)))
+        teacher = _live_teacher(setup, teacher_precision_of(request.training))
+        return source, _cached(request, setup, source, teacher, was_cached)
     hashes = [
         checkpoint_hash(checkpoint)
         + vocabulary_mark(model, checkpoint)
@@ -150,7 +156,11 @@ def teacher_source(
 
 
 def _cached(
-    request: DistillationRequest, setup: TeacherSetup, source: ItemSource, teacher: LiveTeacher
+    request: DistillationRequest,
+    setup: TeacherSetup,
+    source: ItemSource,
+    teacher: LiveTeacher,
+    was_cached: bool | None,
 ) -> LiveTeacher | MemoryCachedTeacher:
     """Keep the teacher's outputs on labelled examples in memory, where they can be divided by sequence.
 
@@ -168,7 +178,7 @@ def _cached(
         training, BatchSchedule(source, training.batch_size, training.seed, 0).batches_per_epoch
     )
     with torch.autocast(device.type, torch.bfloat16, enabled=precision_of(training) == "bf16"):
-        return cached_in_memory(teacher, source, training.batch_size, steps / per_epoch)
+        return cached_in_memory(teacher, source, training.batch_size, steps / per_epoch, was_cached=was_cached)
 
 
 def _live_teacher(setup: TeacherSetup, precision: str) -> LiveTeacher:

@@ -26,6 +26,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import note, quietly, track
 from biosqueeze.system import processes
 from biosqueeze.tasks import Task, with_columns
+from biosqueeze.tasks.encoding.entities import Passage
 from biosqueeze.tasks.encoding.sequences import side_by_side
 from biosqueeze.training.options import TrainingOptions
 from biosqueeze.training.sources import Blocks, Ids
@@ -127,7 +128,7 @@ def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled
     where the labelled texts are abstracts.
 
     Raises:
-        SqueezeError: the corpus cannot be read, or is plain text where records are needed.
+        SqueezeError: the corpus cannot be read, is plain text where records are needed, or has no pair where pairs are.
     """
     if models.reads_pairs:
         return _pairs_of_sentences(settings, models)
@@ -135,7 +136,10 @@ def read_unlabelled(settings: DataSettings, models: DistillationModels, labelled
         blocks = _plain_text(settings, models, labelled)
         types = bool(labelled) and "token_type_ids" in labelled[0]
         return UnlabelledBlocks(blocks, models.output_type, len(models.labels), types)
-    return UnlabelledExamples(_encoded_records(models, settings.corpus))
+    features = _encoded_records(models, settings.corpus)
+    if not features:
+        raise _no_pair(settings, models)
+    return UnlabelledExamples(features)
 
 
 def check_corpus(settings: DataSettings, task: Task | None = None) -> None:
@@ -159,17 +163,23 @@ def _pairs_of_sentences(settings: DataSettings, models: DistillationModels) -> U
     documents = DocumentText(sources, settings.field).whole(models.tokenizer)
     pairs = UnlabelledPairs(documents, models.length, models.output_type)
     if not len(pairs):
-        raise _no_pair(settings)
+        raise _no_pair(settings, models)
     if pairs.cut:
         note(f"{pairs.cut:,} of {documents.sentences:,} sentences are cut to {models.length} tokens (--max-length)")
     return pairs
 
 
-def _no_pair(settings: DataSettings) -> SqueezeError:
-    """Return the error for a text of a single sentence, where two are needed."""
+def _no_pair(settings: DataSettings, models: DistillationModels) -> SqueezeError:
+    """Return the error for a text of a single sentence, where two are needed, or for records without a pair."""
+    names = ", ".join(settings.corpus)
+    if not models.reads_pairs:
+        related = getattr(models.known_task, "pairs", ())  # of a relation teacher alone
+        kinds = ", ".join(sorted({f"{kind.head} and {kind.tail}" for kind in related}))
+        wanted = f" with two entities in a sentence of the kinds that this teacher relates ({kinds})" if kinds else ""
+        return SqueezeError(f"{names} has no record{wanted}; give others with --corpus")
     return SqueezeError(
-        f"{', '.join(settings.corpus)} holds a single sentence, and unlabelled examples of this teacher are pairs of "
-        "consecutive ones; give more text with --corpus"
+        f"{names} holds a single sentence, and unlabelled examples of this teacher are pairs of consecutive ones; give "
+        "more text with --corpus"
     )
 
 
@@ -211,12 +221,12 @@ def read_with_teacher_outputs(
         the encoded examples with the teachers' outputs; None where the training uses none.
 
     Raises:
-        SqueezeError: the corpus cannot be read, or has no pair of sentences where pairs are needed.
+        SqueezeError: the corpus cannot be read, or has no pair where pairs are needed.
     """
     size = used_examples(training, settings.unlabelled, labelled)
     examples = _sample(settings, models, size)
     if size and not examples:
-        raise _no_pair(settings)
+        raise _no_pair(settings, models)
     if not examples:
         return None
     windows = models.known_task.encode(examples, models.labels, models.tokenizer, models.length)
@@ -232,9 +242,10 @@ def used_examples(training: TrainingOptions, ratio: float, labelled: int) -> int
         ratio: unlabelled examples for each labelled one.
         labelled: number of labelled examples.
     """
-    if training.most_steps is None:
+    steps = sys.maxsize if training.ends_by_time else training.most_steps
+    if steps is None:
         return math.ceil(training.epochs * labelled * ratio) if labelled else sys.maxsize
-    total = training.most_steps * training.batch_size * training.accumulate * processes.count()
+    total = steps * training.batch_size * training.accumulate * processes.count()
     return math.ceil(total * ratio / (1 + ratio)) if labelled else total
 
 
@@ -262,8 +273,9 @@ def _examples(settings: DataSettings, models: DistillationModels) -> Iterator[An
             yield from (plain.example_from_record({"sentence1": a, "sentence2": b}) for a, b in pairs)
         elif models.reads_plain_text:
             yield from (plain.example_from_record({"text": line}) for line in lines)
-        else:
-            yield from _records(source, task)
+        else:  # the outputs are those of an example, so each pair of a text is one
+            for example in _records(source, task):
+                yield from example.pairs if isinstance(example, Passage) else (example,)
 
 
 def _encoded_records(models: DistillationModels, corpus: Sequence[str]) -> list[Features]:

@@ -70,11 +70,10 @@ class PlateauSchedule:
 
     def factor(self, step: int) -> float:
         """Return the share of the peak rate at a step, from 0."""
-        if step < self.rising:
-            return (step + 1) / self.rising
         if self.falls_from is None or step < self.falls_from:
-            return 1.0
-        return max(0.0, (self.total - step) / (self.total - self.falls_from))
+            return min(1.0, (step + 1) / self.rising)
+        highest = min(1.0, (self.falls_from + 1) / self.rising)  # below 1 where the warm-up has not ended
+        return highest * max(0.0, (self.total - step) / (self.total - self.falls_from))
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Progress:
     held_out: dict[str, float] = field(default_factory=dict)  # scores of the last evaluation, where none is the best
     stale: int = 0  # evaluations on dev in a row without a better score than `best_trained`
     falls_from: int | None = None  # the step from which the rate of `plateau` falls
+    probe_is_left: bool = False  # the probe at this step was interrupted
     stopped: bool = False  # stopped early by dev scores: a resumed run takes no further step
     failed: bool = False  # the run failed after this state, so some options may differ on --resume
     means: dict[str, float] = field(default_factory=dict)  # see failures.LossMonitor
@@ -147,6 +148,11 @@ def saved_batch_size(directory: Path) -> SavedBatchSize:
     return SavedBatchSize(saved.get("batch_size", int), saved.get("accumulate", int), progress.failed)
 
 
+def saved_identity(directory: Path, name: str) -> Any:
+    """Return a value of the identity in the newest state; None where an older version wrote it, or without a state."""
+    return _read(_newest(directory)).fingerprint.get(name) if complete_states(directory) else None
+
+
 def mark_failed(directory: Path) -> int | None:
     """Record in the newest state that the run failed after it; return its step, or None where there is no state."""
     if not complete_states(directory):
@@ -189,6 +195,7 @@ def _read(state: Path) -> Progress:
         held_out=_numbers(saved, "held_out"),
         stale=saved.get("stale", int),
         falls_from=saved.optional("falls_from", int),
+        probe_is_left=bool(saved.optional("probe_is_left", bool)),
         stopped=saved.get("stopped", bool),
         failed=saved.get("failed", bool),
         means=saved.mapping("means", float),

@@ -16,6 +16,7 @@ from biosqueeze.distillation.losses.config import LossConfig
 from biosqueeze.distillation.teachers import memory_cache
 from biosqueeze.distillation.teachers.memory_cache import MemoryCachedTeacher, cached_in_memory
 from biosqueeze.distillation.teachers.sources import LiveTeacher, OutputSpec
+from biosqueeze.errors import SqueezeError
 from biosqueeze.models.loading.load import load_model
 from biosqueeze.training.sources import Mixture
 from tests import pico
@@ -43,8 +44,10 @@ def examples(batch: dict[str, Tensor], rows: list[int]) -> list[Features]:
     return [{"input_ids": batch["input_ids"][row, : lengths[row]].numpy()} for row in rows]
 
 
-def cached(teacher, labelled: list[Features], epochs: float = 3) -> LiveTeacher | MemoryCachedTeacher:
-    return cached_in_memory(live(teacher), Mixture(labelled, None, 0.0, 0), 2, epochs)
+def cached(
+    teacher, labelled: list[Features], epochs: float = 3, was_cached: bool | None = None
+) -> LiveTeacher | MemoryCachedTeacher:
+    return cached_in_memory(live(teacher), Mixture(labelled, None, 0.0, 0), 2, epochs, was_cached=was_cached)
 
 
 @pytest.mark.parametrize("output_type", HEADS)
@@ -100,6 +103,20 @@ def test_when_outputs_are_kept(
     source = cached(teacher, examples(pico.padded_batch(teacher), [0, 1, 2]), epochs)
     assert isinstance(source, MemoryCachedTeacher) == is_cached
     assert ("3 labelled examples" in capsys.readouterr().err) == is_cached
+
+
+@pytest.mark.parametrize(("was_cached", "available"), [(True, 2**10), (False, 2**40)])
+def test_a_resumed_training_keeps_them_as_before(was_cached: bool, available: int, pico_bert, monkeypatch) -> None:
+    teacher = model_of(pico_bert, "token-classification")
+    labelled = examples(pico.padded_batch(teacher), [0, 1, 2])
+    monkeypatch.setattr(memory_cache, "available_memory", lambda: available)
+    assert isinstance(cached(teacher, labelled, was_cached=was_cached), MemoryCachedTeacher) == was_cached
+    if was_cached:
+        with (
+            mock.patch.object(LiveTeacher, "outputs", side_effect=MemoryError()),
+            pytest.raises(SqueezeError, match="free some memory, or start over with --force"),
+        ):
+            cached(teacher, labelled, was_cached=True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -118,6 +119,17 @@ def test_perplexity_equals_separate_sequences(size: int, text: Path, tmp_path: P
             total += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
             count += int((labels >= 0).sum())
     assert perplexity(HeadFitter(model), held, fitting.training) == pytest.approx(np.exp(total / count), rel=1e-4)
+
+
+def test_a_second_process_may_be_the_first(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main process has not yet made OUT.partial."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("biosqueeze.training.loop.build_accelerator", mock.Mock(side_effect=InterruptedError))
+    path = pico.save("bert", tmp_path / "bert", "base")
+    model = load_model(open_checkpoint(str(path)), "mlm").model
+    with pytest.raises(InterruptedError):
+        head_fitting.fit_head(model, "bert", fitting_of(text, path, tmp_path / "out.partial"))
 
 
 def test_encoder_dropout_is_off(text: Path, tmp_path: Path) -> None:

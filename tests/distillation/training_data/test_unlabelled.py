@@ -1,22 +1,27 @@
 """Which unlabelled text is read, and how many examples are sampled for teachers with another vocabulary."""
 
+import json
 import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from biosqueeze.data.output_types import SCORE, SINGLE
 from biosqueeze.distillation.request import DataSettings
+from biosqueeze.distillation.teachers.cross_vocabulary import CrossVocabularyTeachers, TeacherWithTokenizer
 from biosqueeze.distillation.training_data.unlabelled import (
     read_unlabelled,
     read_with_teacher_outputs,
     used_examples,
 )
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import open_task
+from biosqueeze.tasks import open_task, with_pairs
+from biosqueeze.tasks.encoding.entities import PairKind
 from biosqueeze.training.options import TrainingOptions
 from tests import pico
 
@@ -30,10 +35,11 @@ LENGTH = 64
         ({"epochs": 2.0}, 1.0, 0, sys.maxsize),
         ({"steps": 10, "accumulate": 2}, 1.0, 0, 2 * 10 * 8 * 2),
         ({"steps": 10}, 3.0, 100, 2 * 10 * 8 * 3 // 4),
+        ({"schedule": "plateau", "hours": 9.0}, 1.0, 0, 2 * sys.maxsize * 8),
     ],
 )
 def test_sample_is_what_the_training_uses(
-    options: dict[str, float], ratio: float, labelled: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], ratio: float, labelled: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert used_examples(TrainingOptions(batch_size=8, **options), ratio, labelled) == expected
@@ -142,3 +148,50 @@ def test_a_bad_record_is_named_by_its_place(tmp_path: Path) -> None:
     )
     with pytest.raises(SqueezeError, match=r"pairs\.jsonl:2: no column for 'second'"):
         read_unlabelled(DataSettings(corpus=(str(records),)), models, [])
+
+
+RELATED = with_pairs(open_task("relation"), (PairKind("Drug", "Disease", True),))
+
+
+def related(tmp_path: Path, *entities: tuple[int, int, str]) -> tuple[DataSettings, SimpleNamespace]:
+    """Return the settings and models for a text with these entities, and a student with another vocabulary."""
+    records = tmp_path / "texts.jsonl"
+    record = {"text": "aspirin and ibuprofen in hepatitis", "entities": [list(entity) for entity in entities]}
+    records.write_text(json.dumps(record), encoding="utf-8")
+    models = SimpleNamespace(
+        reads_pairs=False,
+        reads_plain_text=False,
+        known_task=RELATED,
+        labels=("no", "yes"),
+        length=LENGTH,
+        tokenizer=pico.tokenizer_of("roberta"),
+        output_type=SINGLE,
+    )
+    return DataSettings(corpus=(str(records),)), models
+
+
+def test_each_pair_of_a_text_has_the_logits_of_its_own(tmp_path: Path) -> None:
+    settings, models = related(tmp_path, (0, 7, "Drug"), (12, 21, "Drug"), (25, 34, "Disease"))
+    tokenizer = pico.tokenizer_of("bert")
+    model = pico.model_of("bert", len(tokenizer), "sequence-classification", models.labels)
+    teacher = TeacherWithTokenizer(model, tokenizer, LENGTH)
+    teachers = CrossVocabularyTeachers([teacher], [1.0], RELATED, models.labels, SimpleNamespace(), "fp32")
+    blocks = read_with_teacher_outputs(teachers, settings, models, TrainingOptions(steps=9), 0)
+    passage = RELATED.example_from_record(json.loads((tmp_path / "texts.jsonl").read_text()))
+    windows = RELATED.encode([passage], models.labels, tokenizer, LENGTH)
+    assert len(blocks) == len(windows) == 2
+    for number, window in enumerate(windows):
+        expected = model(torch.from_numpy(window.features["input_ids"])[None]).logits.detach()
+        given = torch.from_numpy(blocks.features(number)["teacher.logits"])
+        torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_texts_without_a_pair_of_the_kinds_are_explained(tmp_path: Path) -> None:
+    settings, models = related(tmp_path, (0, 7, "Drug"), (12, 21, "Drug"))
+    says = (
+        r"texts\.jsonl has no record with two entities in a sentence of the kinds .*\(Drug and Disease\); give others"
+    )
+    with pytest.raises(SqueezeError, match=says):
+        read_unlabelled(settings, models, [])
+    with pytest.raises(SqueezeError, match=says):
+        read_with_teacher_outputs(SimpleNamespace(), settings, models, TrainingOptions(steps=1), 1)

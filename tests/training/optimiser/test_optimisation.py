@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.training.optimiser.lamb import Lamb
-from biosqueeze.training.optimiser.schedules import warm_up_and_decay
+from biosqueeze.training.optimiser.schedules import PlateauSchedule, warm_up_and_decay
 from tests.training import runs
 
 LAMB = FineTuningOptions(steps=6, batch_size=4, lr=1e-2, precision="fp32", seed=3, optimizer="lamb", betas="0.8,0.98")
@@ -97,6 +99,20 @@ def test_schedules(schedule: str, falling: Callable[[int], float]) -> None:
     factor = warm_up_and_decay(100, 0.2, schedule)
     assert [factor(step) for step in range(20)] == [(step + 1) / 20 for step in range(20)]
     assert [factor(step) for step in range(20, 101)] == pytest.approx([falling(step) for step in range(20, 101)])
+
+
+@given(most=st.integers(2, 10_000), warmup=st.floats(0, 1), share=st.floats(0.001, 0.8))
+def test_plateau_rises_then_falls(most: int, warmup: float, share: float) -> None:
+    """The fall may begin before the warm-up has ended."""
+    schedule = PlateauSchedule(most, FineTuningOptions(schedule="plateau", warmup=warmup))
+    rising = max(1, round(min(most, 1_000) * warmup))
+    falls_from = math.ceil(share * most)
+    before = [schedule.factor(step) for step in range(falls_from + 1)]
+    assert before == [min(1.0, (step + 1) / rising) for step in range(falls_from + 1)]
+    schedule.falls_from = falls_from
+    after = [schedule.factor(step) for step in range(falls_from, schedule.total + 1)]
+    assert after[0] == before[-1]
+    assert after == pytest.approx(np.linspace(after[0], 0, len(after)))
 
 
 @pytest.mark.parametrize("betas", ["0.9", "0.9,1", "-0.1,0.9", "a,b", "0.9,0.9,0.9"])

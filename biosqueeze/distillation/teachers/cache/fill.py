@@ -27,7 +27,7 @@ from biosqueeze.progress import ProgressBar, note, track
 from biosqueeze.system import processes
 from biosqueeze.system.os_errors import explained_writes
 from biosqueeze.training import failures
-from biosqueeze.training.batches import Batch, ItemSource, Position, loader
+from biosqueeze.training.batches import Batch, ItemSource, Position, explained_workers, loader
 from biosqueeze.training.chunked_loss import chunk_rows
 from biosqueeze.training.precision import precision_of
 from biosqueeze.training.resuming.interrupt import interrupt_handler
@@ -102,8 +102,9 @@ class _FillPass:
 
     def run(self, missing: Mapping[int, Ids]) -> None:
         try:
-            self._compute(missing)
-        except SqueezeError:  # of the teacher: what came before is stored
+            with explained_workers():
+                self._compute(missing)
+        except SqueezeError:  # of the teacher, or of --workers: what came before is stored
             self._write()
             raise
         self._write()
