@@ -35,7 +35,7 @@ from biosqueeze.corpora.shards import HELD_OUT, TRAIN, ShardFile, write_shards
 from biosqueeze.corpora.workers import Advance, map_in_processes
 from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError
-from biosqueeze.files import flush_directory, publish_directory, read_json, write_json
+from biosqueeze.files import flush_directory, publish_directory, read_json, write_json, write_text
 from biosqueeze.progress import note, track, warn
 
 # Below OUT.partial:
@@ -203,7 +203,7 @@ def _write_lists(parts: Sequence[Part], reports: Sequence[PartReport], folder: P
             listing.write(part.file("list").read_bytes())
     contaminated = ["\t".join(item) + "\n" for report in reports for item in report.contaminated]
     if contaminated:
-        (folder / "contaminated.tsv").write_text("source\tid\ttest sentence\n" + "".join(contaminated), "utf-8")
+        write_text(folder / "contaminated.tsv", "source\tid\ttest sentence\n" + "".join(contaminated))
 
 
 def _write_sources(reports: Sequence[PartReport], path: Path) -> dict[str, Any]:

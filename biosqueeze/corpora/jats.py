@@ -22,9 +22,10 @@ _BLOCKS = {"p", "list", "def-list", "boxed-text", "disp-quote"}
 # A reference such as the raised 12 in "shown before12" would become part of the word before it.
 _CITATION = "xref"
 _GAP = "\0"  # in place of a citation mark; no XML has it
-# What is left of "[1, 2]", "[1], [2]" and "1-3": marks, and brackets that hold nothing else, one after the other.
+# What is left of "[1, 2]", "[1], [2]" and "1-3": marks, and brackets that hold nothing else, one after the other. A
+# bracket with a minus alone is text: "HBsAg(-)", "(-)-menthol".
 _BETWEEN = r"\s,;\u2013\-"
-_MARK = rf"(?:{_GAP}|[\[(][{_BETWEEN}{_GAP}]*[\])])"
+_MARK = rf"(?:{_GAP}|[\[(](?:\s*|[{_BETWEEN}]*{_GAP}[{_BETWEEN}{_GAP}]*)[\])])"
 _MARKS = re.compile(rf"{_MARK}(?:[{_BETWEEN}]*{_MARK})*")
 _GAPS = re.compile(rf" {_GAP}(?!\w)|{_GAP}")
 _NOT_SECTIONS = {"ref-list", "ack", "fn-group", "glossary", "app-group", "notes"}
@@ -85,13 +86,13 @@ def _body(body: "Element | None") -> tuple[tuple[str, ...], tuple[Sections, ...]
     for child in () if body is None else body:
         own = list(filter(None, _texts_in(child)))
         texts += own
-        sections += [sections_named(_heading(child))] * len(own)
+        sections += [_sections_of(child)] * len(own)
     return tuple(texts), tuple(sections)
 
 
-def _heading(section: "Element") -> str:
-    """Return the type of a section, or its title where it has none."""
-    return str(section.get("sec-type") or text_of(section.find("{*}title")))
+def _sections_of(section: "Element") -> Sections:
+    """Return what the type of a section says it is, and its title: types such as "section" say nothing."""
+    return sections_named(str(section.get("sec-type") or "")) | sections_named(text_of(section.find("{*}title")))
 
 
 def _texts_below(element: "Element") -> Iterator[str]:

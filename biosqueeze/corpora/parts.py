@@ -139,7 +139,7 @@ class _PartWriter:
         self.rows.write(np.array([row], dtype=_ROW).tobytes())
         self.count += 1
         if self.settings.near_duplicates is not None:
-            self.signatures.write(minhash(joined).tobytes())
+            self.signatures.write(minhash(raw.decode()).tobytes())
 
     def drop(self, article: Article) -> None:
         """Note an article that a filter dropped: no older version of it may be kept in its place."""

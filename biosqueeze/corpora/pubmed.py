@@ -1,6 +1,7 @@
 """Read the articles of PubMed XML: baseline and update files, and what E-utilities return."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import Article, Deletion
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _CITATION, _BOOK, _DELETION = "MedlineCitation", "BookDocument", "DeleteCitation"
 _NO_TITLE = "[Not Available]."
+_ENDS = (".", "?", "!")
 _RETRACTED = {"Retracted Publication"}
 
 
@@ -50,4 +52,13 @@ def _title(title: str) -> str:
     """Return a title without the brackets that mark a translation: "[Title]." becomes "Title."; no placeholder."""
     if title == _NO_TITLE:
         return ""
-    return f"{title[1:-2]}." if title.startswith("[") and title.endswith("].") else title
+    if not (title.endswith("].") and _is_one_bracket(title[:-1])):
+        return title
+    translated = title[1:-2]
+    return translated if translated.endswith(_ENDS) else f"{translated}."
+
+
+def _is_one_bracket(title: str) -> bool:
+    """Return whether the bracket that a title begins with closes at its end, unlike that of "[3H]Ouabain [sic]"."""
+    depths = list(accumulate((letter == "[") - (letter == "]") for letter in title))
+    return title.startswith("[") and depths[-1] == 0 and 0 not in depths[:-1]

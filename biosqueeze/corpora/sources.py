@@ -282,6 +282,13 @@ def _read_member(stream: Any, name: str, field: str) -> Articles:
 
 
 def _unpacked(stream: Any, name: str) -> Any:
+    """Return the stream, decompressed where it is gzip.
+
+    Raises:
+        DamagedSourceError: there is nothing in it, where there must be something.
+    """
+    if not stream.peek(1) and name.lower().endswith((".gz", *_XML)):
+        raise DamagedSourceError("it is empty; fetch it again")
     return unpacked(stream, name) if stream.peek(2)[:2] == b"\x1f\x8b" else stream
 
 

@@ -18,7 +18,7 @@ from biosqueeze.files import LFS_POINTER, lfs_pointer_error
 from biosqueeze.files.parsing import max_document_bytes, max_line_bytes, parse_json, too_large
 
 STANDARD_INPUT = "standard input"
-_NOT_DATA = re.compile(r"readme|licen[sc]e|changelog|notice|\.|.*(?<![a-z])file_?list")
+_NOT_DATA = re.compile(r"(?:readme|licen[sc]es?|changelog|notice)(?![a-z])|\.|.*(?<![a-z])file_?list")
 """The names, in lower case, of files that lie beside data and are none, such as PMC's oa_file_list.txt."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _OTHER_PACKED = {

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.runs import FineTuningRun
 from biosqueeze.options import OptionField
 from biosqueeze.progress import warn
-from biosqueeze.tasks import open_task
+from biosqueeze.tasks import Task, open_task
 from biosqueeze.tasks.formulation import Formulation
 
 EPOCHS = 20.0  # where the paper does not say; the best epoch on dev is kept
@@ -34,7 +34,7 @@ Overrides = Mapping[str, Mapping[str, Any]]  # option values by field name, by b
 class DataFacts:
     """What the data of a benchmark are like."""
 
-    note: str  # how they differ from those of the paper
+    note: str  # how they differ from those of the paper, and what is held out
     examples: int  # to train on; of folds the fewest
     output_type: OutputType
 
@@ -152,27 +152,31 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
     Where there is no dev split (BioASQ, the folds of GAD and EU-ADR), a share of train is held out as dev.
     """
     parts = folds(data)[: benchmark.folds_used or None] if benchmark.folds else ()
-    read = partial(_read_splits, benchmark, parts or (data,), options)
+    task, directories = _task_of(benchmark, options), parts or (data,)
+    read = partial(_read_splits, benchmark, task, directories, options)
     if "dev_share" in options and not options.get("with_dev"):
         return BenchmarkFineTuning(benchmark, data, options, read(("train", "test")), parts)
-    try:
+    if all("dev" in task.splits(str(directory)) for directory in directories):
         return BenchmarkFineTuning(benchmark, data, options, read(("train", "dev", "test")), parts)
-    except SqueezeError as error:
-        without_dev = error
-    facts = read(("train", "test"))  # raises where something else is wrong
+    facts = read(("train", "test"))
     held_out = {"dev_share": DEV_SHARE, **options}
     held_out.pop("with_dev", None)  # there is none to train on
-    warn(f"{benchmark.title}: {without_dev}; so {held_out['dev_share']:.0%} of train is held out as dev")
+    said = f"there is no dev split, so {held_out['dev_share']:.0%} of train is held out as dev"
+    warn(f"{benchmark.title}: {said}")
+    facts = replace(facts, note="; ".join(filter(None, (facts.note, said))))
     return BenchmarkFineTuning(benchmark, data, held_out, facts, parts)
 
 
-def _read_splits(
-    benchmark: Benchmark, directories: Sequence[Path], options: Mapping[str, Any], splits: Sequence[str]
-) -> DataFacts:
-    """Read these splits; return what the data are like."""
+def _task_of(benchmark: Benchmark, options: Mapping[str, Any]) -> Task:
     known = {f.name for f in fields(Formulation)}
     formulation = {**benchmark.formulation, **{name: value for name, value in options.items() if name in known}}
-    task = open_task(benchmark.kind, Formulation(**formulation))
+    return open_task(benchmark.kind, Formulation(**formulation))
+
+
+def _read_splits(
+    benchmark: Benchmark, task: Task, directories: Sequence[Path], options: Mapping[str, Any], splits: Sequence[str]
+) -> DataFacts:
+    """Read these splits; return what the data are like."""
     data = [task.read(str(directory), splits) for directory in directories]
     # Of a cross-validated set the papers count the whole, not the folds.
     differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))

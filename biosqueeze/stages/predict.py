@@ -246,13 +246,15 @@ def _write_file(
     if saved.continues(resume=options.resume, force=options.force):
         before = saved.take_over(saved.marks(made_by), source.records, tally)
     with growing_file(saved, made_by, before, force=options.force) as append:
+        written = tally.records  # those that were taken over
         try:
             for text in lines:
                 append(text, tally.mark())
+                written = tally.records
         except (SqueezeError, KeyboardInterrupt, OSError) as error:
-            if tally.is_complete or not tally.records:
+            if tally.is_complete or not written:
                 raise
-            kept = f"{saved.path} holds the predictions of the first {tally.records:,} records; --resume continues"
+            kept = f"{saved.path} holds the predictions of the first {written:,} records; --resume continues"
             if isinstance(error, OSError):
                 note(kept)
                 raise

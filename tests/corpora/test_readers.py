@@ -61,6 +61,10 @@ def test_full_text_without_tables_and_citations(tmp_path: Path) -> None:
         ("shown<sup><x>1</x>,<x>2</x></sup>. Then", "shown. Then"),
         ("shown [<x>1</x>-<x>3</x>; <x>5</x>] and (<x>Lee, 2010</x>) here () too", "shown and here too"),
         ("as <x>Lee</x> saw, in <x>[2]</x>vivo", "as saw, in vivo"),
+        ("Effects of (-)-epicatechin", "Effects of (-)-epicatechin"),
+        ("HBsAg(-) and ER (-) mice [<x>1</x>, <x>2</x>]", "HBsAg(-) and ER (-) mice"),
+        ("(+)- and (-)-menthol", "(+)- and (-)-menthol"),
+        ("CD4(\u2013) cells", "CD4(\u2013) cells"),
     ],
 )
 def test_citation_marks_leave_no_punctuation(marked: str, text: str, tmp_path: Path) -> None:
@@ -100,6 +104,39 @@ def test_archive_of_full_texts(tmp_path: Path) -> None:
     members = {f"PMC{n}.nxml": sources.article(n, ["One."]) for n in (1, 2)} | {"readme.txt": "not an article"}
     articles = read(sources.archive(tmp_path / "oa.tar.gz", members))
     assert [item.id for item in articles if isinstance(item, Article)] == ["PMC1", "PMC2"]
+
+
+def test_a_type_does_not_hide_the_title_of_a_section(tmp_path: Path) -> None:
+    sections = (
+        "<sec sec-type='section'><title>2. Methods</title><p>M.</p></sec>"
+        "<sec sec-type='conclusions'><title>Discussion</title><p>D.</p></sec>"
+    )
+    path = sources.packed(tmp_path / "a.nxml", f"<article><body>{sections}</body></article>".encode())
+    [article] = read(path)
+    assert isinstance(article, Article)
+    assert article.paragraphs(["methods"]) == ["M."]
+    assert article.paragraphs(["discussion"]) == article.paragraphs(["conclusion"]) == ["D."]
+
+
+@pytest.mark.parametrize(
+    ("title", "kept"),
+    [
+        ("[Ein [alter] Titel].", "Ein [alter] Titel."),
+        ("[What?].", "What?"),
+        ("[3H]Ouabain binding to membranes [corrected].", "[3H]Ouabain binding to membranes [corrected]."),
+        ("[18F]FDG and [11C].", "[18F]FDG and [11C]."),
+    ],
+)
+def test_brackets_of_a_translation_are_no_part_of_a_title(title: str, kept: str, tmp_path: Path) -> None:
+    [article] = read(sources.pubmed(tmp_path / "a.xml", [sources.citation(1, "Text.", title=title)]))
+    assert isinstance(article, Article) and article.title == kept
+
+
+@pytest.mark.parametrize("name", ["a.xml.gz", "a.nxml"])
+def test_an_empty_file_is_damaged(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(DamagedSourceError, match="it is empty; fetch it again"):
+        read(tmp_path / name)
 
 
 def test_sections_in_headings_without_spaces(tmp_path: Path) -> None:

@@ -30,6 +30,15 @@ def test_without_a_dev_split_train_is_divided(
     assert found.options["dev_share"] == share
     assert "with_dev" not in found.options
     assert f"so {share:.0%} of train is held out as dev" in capsys.readouterr().err
+    assert f"so {share:.0%} of train is held out as dev" in found.data_facts.note
+
+
+def test_a_damaged_dev_split_is_no_missing_one(root: Path, capsys: pytest.CaptureFixture) -> None:
+    (root / "NCBI-disease" / "dev.tsv").write_text("the\n")
+    with pytest.raises(SqueezeError, match="can be run; the warnings say why"):
+        find_benchmarks(load_suite("blurb"), root, ["ncbi-disease"], {})
+    said = capsys.readouterr().err
+    assert "dev.tsv" in said and "held out" not in said
 
 
 def test_an_unfit_option_is_no_missing_split(root: Path, capsys: pytest.CaptureFixture) -> None:

@@ -126,6 +126,21 @@ def test_filters_are_counted(shell: Shell, tmp_path: Path) -> None:
     assert listed[1].split("\t")[1:] == ["5", f"{tmp_path / 'data' / 'test.tsv'}:2"]
 
 
+def test_half_of_a_surrogate_pair_ends_no_build(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("rensa")
+    test_sentence = "A test sentence that nobody may see before the test."
+    source = tmp_path / "a.jsonl"
+    source.write_text(
+        f'{{"id": "1\\ud83d", "text": "{test_sentence}"}}\n{{"id": "2", "text": "Half \\ud83d a pair."}}\n'
+    )
+    sources.packed(tmp_path / "data" / "test.tsv", f"id\ttext\n1\t{test_sentence}\n".encode())
+    options = ("--near-duplicates", "0.8", "--against", tmp_path / "data", "--workers", "1")
+    result = shell("corpus", source, "-o", tmp_path / "out", *options)
+    assert result.code == 0, result.err
+    assert (tmp_path / "out" / "contaminated.tsv").read_text().splitlines()[1].split("\t")[1] == "1?"
+    assert list(read_lines(str(tmp_path / "out"))) == ["Half ? a pair."]
+
+
 def test_no_older_version_in_place_of_a_dropped_one(shell: Shell, tmp_path: Path) -> None:
     retracted = sources.citation(1, "The new version.", kind="Retracted Publication")
     files = {"1.xml": [sources.citation(number, sources.abstract(number)) for number in (1, 2)], "2.xml": [retracted]}

@@ -1,5 +1,6 @@
 """`predict --resume`: an interrupted run loses nothing, and its predictions are continued by the same request alone."""
 
+import errno
 import gzip
 import json
 import os
@@ -9,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from biosqueeze.annotation import output
 from biosqueeze.annotation.saved import SavedPredictions
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.data.records.incoming import open_input
@@ -40,6 +43,28 @@ def begun(pico_ner: Path, tmp_path: Path, shell: Shell) -> tuple[object, ...]:
     assert "out.jsonl.partial holds the predictions of the first 6 records; --resume continues" in shell(*words).err
     write_records(path, *RECORDS)
     return words
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_full_disk_names_what_is_kept(
+    call: int, pico_ner: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = write_records(tmp_path / "records.jsonl", *RECORDS, *RECORDS, *RECORDS), tmp_path / "out.jsonl"
+    calls: list[None] = []
+    write = output._written
+
+    def fail(*values: Any) -> Any:
+        calls.append(None)
+        if len(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*values)
+
+    monkeypatch.setattr(output, "_written", fail)
+    said = shell("predict", pico_ner, path, "--out", out, *SMALL)
+    partial = tmp_path / "out.jsonl.partial"
+    kept = len(partial.read_text().splitlines()) if partial.exists() else 0
+    assert (said.code, bool(kept)) == (1, call > 1), said.err
+    assert (f"holds the predictions of the first {kept} records" in said.err) == bool(kept), said.err
 
 
 def unpacked(path: Path) -> bytes:
