@@ -21,9 +21,11 @@ from biosqueeze.backends.torch import TorchPredictor, input_names
 from biosqueeze.checkpoint import Checkpoint, copy_files, copy_graphs, locate
 from biosqueeze.data.output_types import output_type_of_config
 from biosqueeze.errors import SqueezeError, in_one_line
+from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import copy_head
 from biosqueeze.models.families import longest_input
 from biosqueeze.models.heads import main_output
+from biosqueeze.models.loading.detection import detect_head
 from biosqueeze.models.loading.load import load_model, load_tokenizer
 from biosqueeze.models.longformer import with_dense_attention
 from biosqueeze.sentence_layout import copy_sentence_layout
@@ -139,14 +141,18 @@ def silence_libraries() -> Iterator[None]:
 
 
 def copy_stock(source: Checkpoint, directory: Path) -> Checkpoint:
-    """Copy a checkpoint with its graphs; load and save it if its layout is old (.bin weights, no tokenizer.json).
+    """Copy a checkpoint with its graphs.
+
+    It is loaded and saved where its layout is old (.bin weights, no tokenizer.json), or where config.json does not name
+    the head that the weights have.
 
     Returns:
         the copy, with the name of the original.
     """
     present = {path.name for path in source.path.iterdir()}
     current_layout = "tokenizer.json" in present and all(path.suffix == ".safetensors" for path in source.weights)
-    if current_layout and source.config.get("model_type") and source.config.get("architectures"):
+    is_named = source.config.get("model_type") and source.config.get("architectures")
+    if current_layout and is_named and detect_head(source, source.config) == head_of(source.config):
         copy_files(source, directory)
     else:
         load_model(source).model.save_pretrained(directory)
@@ -164,7 +170,7 @@ def export_checked(
 
     Args:
         checkpoint: with weights, a copy with the name of the original.
-        tolerance: the largest difference of an output that is accepted.
+        tolerance: the largest difference of an output that is accepted; of outputs above 1, as a share of the largest.
         remedy: what the user can do about a larger one, for the message.
         opset: version of ONNX's operators.
 
@@ -217,11 +223,15 @@ def compared(
     candidate = OnnxPredictor(checkpoint.path / FILES["fp32"])
     output_type = output_type_of_config(checkpoint.config)
     parity = compare(reference, candidate, batches, output_type)
-    if not parity.max_difference <= tolerance:
+    if not parity.max_difference <= tolerance * max(1.0, parity.largest):
         outputs = [output_type.vectors(reference.predict(batch), batch) for batch in batches]
         check_finite(outputs, Checkpoint(locate(checkpoint.name), checkpoint.name), "torch")  # the copy is removed
         raise SqueezeError(
             f"the ONNX graph of {checkpoint.name} differs from PyTorch by {parity.max_difference:.3g}, over the "
-            f"tolerance of {tolerance:g}; nothing was written; {remedy}"
+            f"tolerance of {tolerance:g}{_of_largest(parity)}; nothing was written; {remedy}"
         )
     return parity
+
+
+def _of_largest(parity: Parity) -> str:
+    return f" of the largest output, {parity.largest:.3g}" if parity.largest > 1 else ""

@@ -19,6 +19,8 @@ class Parity:
 
     max_difference: float
     """Largest absolute difference of an output; infinite where shapes differ, or an output is infinite or NaN."""
+    largest: float
+    """Largest absolute value of the reference's outputs."""
     mean_difference: float
     cosine: float
     """Mean cosine of the output vectors."""
@@ -74,7 +76,8 @@ def compare(
     weights = np.array([part.vectors for part in parts])
     predictions = (np.concatenate([getattr(part, side) for part in parts]) for side in ("reference", "candidate"))
     return Parity(
-        max_difference=max(part.largest for part in parts),
+        max_difference=max(part.max_difference for part in parts),
+        largest=max(part.largest for part in parts),
         mean_difference=float(np.average([part.mean for part in parts], weights=weights)),
         cosine=float(np.average([part.cosine for part in parts], weights=weights)),
         agreement=output_type.agreement(*predictions),
@@ -86,6 +89,7 @@ def compare(
 class _BatchComparison:
     """The comparison of one batch, with the predictions of both sides, (predictions,)."""
 
+    max_difference: float
     largest: float
     mean: float
     cosine: float
@@ -101,12 +105,13 @@ def _compare_batch(
     expected, actual = (output_type.vectors(each, batch) for each in logits)
     if expected.shape != actual.shape or not (np.isfinite(expected).all() and np.isfinite(actual).all()):
         zeros = np.zeros(len(expected), dtype=np.intp)
-        return _BatchComparison(float("inf"), float("inf"), 0.0, zeros, zeros - 1, len(expected))
+        return _BatchComparison(float("inf"), 0.0, float("inf"), 0.0, zeros, zeros - 1, len(expected))
     difference = np.abs(expected - actual)
     norms = np.linalg.norm(expected, axis=-1) * np.linalg.norm(actual, axis=-1)
     cosines = (expected * actual).sum(-1) / np.maximum(norms, 1e-12)
     return _BatchComparison(
-        largest=float(difference.max()),
+        max_difference=float(difference.max()),
+        largest=float(np.abs(expected).max()),
         mean=float(difference.mean()),
         cosine=float(cosines.mean()),
         reference=output_type.predictions(logits[0], batch),

@@ -1,10 +1,12 @@
 """Map each distilled layer of the student to a layer of the teacher. Torch-free; layers are counted from 1."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from biosqueeze.errors import UsageError
 
 LayerMap = tuple[tuple[int, int], ...]
+_PAIR = re.compile(r"\s*([0-9]+)\s*:\s*([0-9]+)\s*")
 
 
 def _uniform(student: int, teacher: int) -> list[int]:
@@ -65,11 +67,10 @@ def _named(text: str, student: int, teacher: int) -> LayerMap | None:
 
 
 def _pairs(text: str, possible: str) -> LayerMap:
-    try:
-        split = [tuple(int(number) for number in pair.split(":")) for pair in text.split(",")]
-        pairs = tuple((student, teacher) for student, teacher in split)
-    except ValueError:
-        raise UsageError(f"--layer-map {text!r} does not have the form STUDENT:TEACHER,...; {possible}") from None
+    found = [_PAIR.fullmatch(pair) for pair in text.split(",")]
+    pairs = tuple((int(each[1]), int(each[2])) for each in found if each)
+    if len(pairs) < len(found):
+        raise UsageError(f"--layer-map {text!r} does not have the form STUDENT:TEACHER,...; {possible}")
     for number, (student, teacher) in enumerate(pairs):
         if (student, teacher) in pairs[:number]:  # it would have the weight of the first
             raise UsageError(

@@ -7,8 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.model_facts import head_of
 from biosqueeze.models.custom_heads.files import has_cosine
+from biosqueeze.models.loading.detection import config_with_family, detect_head
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +77,7 @@ def text_batches(
 def _is_on_pairs(checkpoint: Checkpoint) -> bool:
     """Return whether the task is on pairs of texts; where it is not recorded, the head tells a model of questions."""
     if checkpoint.task is None:
-        return head_of(checkpoint.config) == "question-answering"
+        return detect_head(checkpoint, config_with_family(checkpoint)) == "question-answering"
     return checkpoint.task.name in _ON_PAIRS
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes
-from biosqueeze.model_facts import head_of
+from biosqueeze.models.custom_heads.files import output_type_of_graph
+from biosqueeze.models.loading.detection import config_with_family, detect_head
 from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
@@ -84,8 +85,6 @@ def note_comparison(checkpoint: Checkpoint, metrics: Mapping[str, float], remedi
 
 def _agreement(checkpoint: Checkpoint, metrics: Mapping[str, float]) -> tuple[str, float]:
     """Return what an int8 graph and PyTorch are compared by, and its value: without a head, hidden states by cosine."""
-    from biosqueeze.data.output_types import output_type_of_config
-
-    if head_of(checkpoint.config) == "base":
+    if detect_head(checkpoint, config_with_family(checkpoint)) == "base":
         return "cosine", metrics["cosine"]
-    return output_type_of_config(checkpoint.config).agreement_measure, metrics["agreement"]
+    return output_type_of_graph(checkpoint).agreement_measure, metrics["agreement"]

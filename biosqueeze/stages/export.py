@@ -38,9 +38,11 @@ class Options(WritingOptions):
     """
 
     checkpoint: CheckpointArgument
-    tolerance: Annotated[float, "Largest allowed absolute difference of an output from PyTorch.", Bounds(above=0)] = (
-        1e-3
-    )
+    tolerance: Annotated[
+        float,
+        "Largest allowed difference of an output from PyTorch; of outputs above 1, as a share of the largest.",
+        Bounds(above=0),
+    ] = 1e-3
     opset: Annotated[
         int | None,
         "Version of ONNX's operators, for runtimes that lack the default. Default: 20, which has Gelu as one operator.",

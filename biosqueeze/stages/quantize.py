@@ -9,7 +9,7 @@ from biosqueeze import registry
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.text.corpus import DEMO, check_field, corpus_files
 from biosqueeze.errors import SqueezeError
-from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
+from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head, output_type_of_graph
 from biosqueeze.options import (
     Bounds,
     CheckpointArgument,
@@ -248,9 +248,9 @@ def _check_comparable(source: Checkpoint, compared: "Sequence[TokenBatch]") -> N
     Raises:
         SqueezeError: there is one.
     """
-    from biosqueeze.data.output_types import SCORE, output_type_of_config
+    from biosqueeze.data.output_types import SCORE
 
-    if output_type_of_config(source.config) == SCORE and sum(len(batch["input_ids"]) for batch in compared) == 1:
+    if output_type_of_graph(source) == SCORE and sum(len(batch["input_ids"]) for batch in compared) == 1:
         raise SqueezeError(
             f"the scores of {source.name} are compared by their correlation, and --calibration has one line; give a "
             "text with more lines"

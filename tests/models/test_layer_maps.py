@@ -37,6 +37,7 @@ def test_named_maps(text: str, student: int, teacher: int, expected: tuple) -> N
         ("sideways", 4, 12, "is not a layer map"),
         ("1:two", 4, 12, "does not have the form STUDENT:TEACHER"),
         ("1:2:3", 4, 12, "does not have the form STUDENT:TEACHER"),
+        ("1_1:2", 12, 12, "does not have the form STUDENT:TEACHER"),
     ],
 )
 def test_error_lists_the_maps_that_fit(text: str, student: int, teacher: int, message: str) -> None:

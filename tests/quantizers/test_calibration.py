@@ -7,6 +7,7 @@ from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
 from biosqueeze.quantizers.calibration import CalibrationText, text_batches
 from tests import pico
+from tests.layouts import edit_json
 from tests.manifests import write_manifest
 
 
@@ -62,8 +63,11 @@ def test_pairs_of_texts_are_calibrated_on_pairs(task, corpus, tmp_path) -> None:
         assert all(each.any(axis=1).all() for each in types) if task == "nli" else types == [None] * len(batches)
 
 
-def test_a_published_model_of_questions_is_calibrated_on_pairs(corpus, tmp_path) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_published_model_of_questions_is_calibrated_on_pairs(is_named, corpus, tmp_path) -> None:
     path = pico.save("bert", tmp_path / "model", "question-answering")
+    if not is_named:  # as old checkpoints
+        edit_json(path / "config.json", drop=("architectures",))
     calibration, compared = _batches(open_checkpoint(str(path)), corpus, lines=16)
     assert all("token_type_ids" in batch for batch in (*calibration, *compared))
     with pytest.raises(SqueezeError, match="leaves no room beside 3 special tokens; give --max-length 5 or more"):

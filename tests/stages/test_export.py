@@ -17,6 +17,7 @@ from biosqueeze.backends.onnxruntime import OnnxPredictor
 from biosqueeze.checkpoint import open_checkpoint
 from tests import pico
 from tests.graphs import stock_outputs
+from tests.layouts import edit_json
 
 
 def by_onnx(path, batch):
@@ -108,6 +109,26 @@ def test_difference_over_tolerance_leaves_nothing(shell, exported, tmp_path, mon
     assert result.code == 1
     assert "differs from PyTorch by 0.01, over the tolerance of 0.001" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["changed"]
+
+
+def test_large_outputs_have_a_relative_tolerance(tmp_path, shell) -> None:
+    """As a MobileBERT has them, whose norms do not normalize."""
+    path = pico.save("bert", tmp_path / "encoder", head="base")
+    weights = load_file(path / "model.safetensors")
+    last = max(name for name in weights if name.endswith("output.LayerNorm.weight") and "attention" not in name)
+    weights[last] *= 1e5
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    result = shell("export", path, "--out", "made")
+    assert result.code == 0, result.err
+    assert open_checkpoint(result.path).manifest.metrics["export"]["max_difference"] > 1e-3
+
+
+def test_an_export_names_the_head_of_its_weights(tmp_path, shell) -> None:
+    path = pico.save("bert", tmp_path / "encoder", head="base")
+    edit_json(path / "config.json", architectures=["BertForMaskedLM"])
+    result = shell("quantize", path, "--out", "int8")
+    assert result.code == 0, result.err
+    assert json.loads(Path("int8/config.json").read_text())["architectures"] == ["BertModel"]
 
 
 @pytest.mark.parametrize(("words", "advice"), [(("--opset", 23), "leave --opset out"), ((), "give another --opset")])

@@ -80,10 +80,15 @@ def saved_score_range(checkpoint: Checkpoint) -> tuple[float, float]:
 
 def output_type_of(checkpoint: Checkpoint) -> "OutputType":
     """Return the output type of a checkpoint's head, a custom one included."""
-    from biosqueeze.data.output_types import SCORE, output_type_of_config  # imports NumPy
+    from biosqueeze.data.output_types import SCORE  # imports NumPy
 
-    if has_cosine(checkpoint):
-        return SCORE
+    return SCORE if has_cosine(checkpoint) else output_type_of_graph(checkpoint)
+
+
+def output_type_of_graph(checkpoint: Checkpoint) -> "OutputType":
+    """Return the output type of a checkpoint's graph, which is without what is computed beside it."""
+    from biosqueeze.data.output_types import output_type_of_config
+
     config = checkpoint.config
     if not config.get("architectures"):
         named = config_with_family(checkpoint)

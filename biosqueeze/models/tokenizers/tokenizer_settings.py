@@ -46,8 +46,8 @@ _FLAGS = (
     "split_by_punct",
 )
 _ADVICE = "correct that value, or fetch the file again"
-# Embeddings are often padded to a round number of rows.
-_SPARE_ROWS = 128
+# Embeddings are often padded to a round number of rows; mDeBERTa has 898 of 251,000 without a token.
+_SPARE_ROWS, _SPARE_SHARE = 128, 1 / 32
 # The tokenizers library copies a tokenizer in a time that grows with the highest id.
 _HIGHEST_ID = 1 << 24
 # A character for private use, and a letter of a script that vocabularies lack: BERT's normalizer removes the first.
@@ -193,5 +193,5 @@ def check_tokenizer(tokenizer: InferenceTokenizer, rows: int) -> None:
             f"the tokenizer has ids up to {highest:,} and the embedding only {rows:,} rows{without}, so they are of "
             "different models; copy the tokenizer files of this model into its directory"
         )
-    if rows - highest > _SPARE_ROWS:
+    if rows - highest > max(_SPARE_ROWS, rows * _SPARE_SHARE):
         warn(f"the tokenizer has ids up to {highest:,} and the embedding {rows:,} rows: is it this model's tokenizer?")

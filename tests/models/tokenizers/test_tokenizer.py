@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from transformers.convert_slow_tokenizer import import_protobuf
 
 from biosqueeze.errors import SqueezeError
 from biosqueeze.models.loading.load import load_config, load_tokenizer
+from biosqueeze.models.tokenizers import tokenizer_settings
 from biosqueeze.models.tokenizers.casing import is_cased, lowers_case, tokenizer_facts
 from tests import pico
 from tests.layouts import edit_json, opened, sentencepiece
@@ -269,6 +271,14 @@ def test_vocabulary_without_a_token_for_what_is_unknown(pico_bert, copy_of):
     edit_json(path / "tokenizer_config.json", unk_token="[PAD]")
     with pytest.raises(SqueezeError, match=r"cannot encode every text.*token for what is unknown"):
         load_tokenizer(opened(path))
+
+
+@pytest.mark.parametrize(("highest", "rows"), [(250_101, 251_000), (31_101, 32_102)])
+def test_some_unused_rows_are_usual(highest, rows, capsys, monkeypatch):
+    """Those of mDeBERTa, and of the Italian BERT of dbmdz."""
+    monkeypatch.setattr(tokenizer_settings, "encode_unknown", lambda _tokenizer: [0])
+    tokenizer_settings.check_tokenizer(SimpleNamespace(pad_token_id=0, get_vocab=lambda: {"last": highest}), rows)
+    assert not capsys.readouterr().err
 
 
 def test_many_unused_rows_give_a_warning(pico_bert, copy_of, capsys):
