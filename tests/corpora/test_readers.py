@@ -102,6 +102,15 @@ def test_archive_of_full_texts(tmp_path: Path) -> None:
     assert [item.id for item in articles if isinstance(item, Article)] == ["PMC1", "PMC2"]
 
 
+def test_entities_of_another_file(tmp_path: Path) -> None:
+    paragraph = "<p>TNF-&alpha;, <i>&Beta;</i>&amp;&gamma; &le;1</p>"
+    text = f"<!DOCTYPE article SYSTEM 'JATS.dtd'><article><body>{paragraph}</body></article>"
+    [article] = read(sources.packed(tmp_path / "a.nxml", text.encode()))
+    assert isinstance(article, Article) and article.body == ("TNF-\u03b1, \u0392&\u03b3 \u22641",)
+    with pytest.raises(DamagedSourceError, match="the entity &foo; is unknown"):
+        read(sources.packed(tmp_path / "b.nxml", text.replace("&le;", "&foo;").encode()))
+
+
 def test_sections_in_headings_without_spaces(tmp_path: Path) -> None:
     sections = "<sec><title>2.Methods</title><p>M.</p></sec><sec><title>Results/Discussion</title><p>D.</p></sec>"
     [article] = read(sources.packed(tmp_path / "a.nxml", f"<article><body>{sections}</body></article>".encode()))
