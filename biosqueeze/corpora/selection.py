@@ -71,8 +71,7 @@ def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates 
     _mark(decisions, _repeated(table.texts, decisions == Decision.KEPT), Decision.DUPLICATE)
     if near is not None:
         _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
-    # Those as large as another kind come last, when that kind has its own size.
-    for sample in sorted(settings.samples, key=lambda sample: sample.as_kind is not None):
+    for sample in _in_order(settings.samples):
         _mark(decisions, _outside_sample(table, decisions, sample), Decision.NOT_SAMPLED)
     if settings.held_out:
         limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
@@ -114,6 +113,16 @@ def _followed(ids: Hashes, later: Hashes, before: NDArray[np.int64]) -> NDArray[
     last = np.searchsorted(later, ids, side="right") - 1  # the latest place of each row's id
     rows: NDArray[np.bool_] = (later[last] == ids) & (last >= 0) & (before[last] > np.arange(len(ids)))
     return rows
+
+
+def _in_order(samples: Sequence[SampleSize]) -> Iterator[SampleSize]:
+    """Yield the samples, each after those of the kind that it is as large as, where these are no circle."""
+    waiting = list(samples)
+    while waiting:
+        open_kinds = {sample.kind for sample in waiting}
+        ready = next((sample for sample in waiting if sample.as_kind not in open_kinds), waiting[0])
+        waiting.remove(ready)
+        yield ready
 
 
 def _outside_sample(table: ArticleTable, decisions: NDArray[np.uint8], sample: SampleSize) -> NDArray[np.bool_]:

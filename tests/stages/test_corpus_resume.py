@@ -57,7 +57,7 @@ def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, m
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_full_disk_names_the_output_and_resume(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_full_disk_names_out_and_resume(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
