@@ -1,4 +1,4 @@
-"""Stream the elements of large XML files with lxml: one element is in memory at a time, and entities are not expanded."""
+"""Stream the elements of large XML files with lxml: one element is in memory at a time, entities are not expanded."""
 
 from collections.abc import Iterator
 from html.entities import html5

@@ -184,6 +184,7 @@ def test_a_table_is_refused(name: str, shell: Shell, tmp_path: Path) -> None:
 def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     sources.packed(mine / "notes.txt", b"important")
+    (mine / "corpus.json").write_text('{"name": "mine"}')
     for options, message in (([], "exists already"), (["--force"], "is no corpus")):
         result = shell("corpus", str(baseline), "-o", str(mine), *options)
         assert result.code == 1
@@ -194,7 +195,7 @@ def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path
 def test_benchmarks_are_never_overwritten(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sources.packed(out / "data" / "test.tsv", b"id\ttext\n1\tA sentence of the test split.\n")
-    (out / "corpus.json").write_text("{}")
+    (out / "corpus.json").write_text('{"shards": []}')
     result = shell("corpus", str(baseline), "-o", str(out), "--against", str(out / "data"), "--force")
     assert result.code == 1 and "is the input itself or contains it" in result.err
     assert (out / "data" / "test.tsv").is_file()
