@@ -177,6 +177,18 @@ def test_text_by_line_and_by_blank_line(tmp_path: Path) -> None:
     assert [article.body for article in by_blank if isinstance(article, Article)] == [("One.", "Two."), ("Three.",)]
 
 
+def test_text_that_begins_with_a_sign(tmp_path: Path) -> None:
+    [article] = read(sources.packed(tmp_path / "a.txt", b"<5% of the patients died in this article.\n"))
+    assert isinstance(article, Article) and article.body == ("<5% of the patients died in this article.",)
+
+
+@pytest.mark.parametrize("beginning", ["", "<!DOCTYPE html>", "<?xml version='1.0'?>\n<!doctype  HTML>"])
+def test_a_web_page_is_no_article(beginning: str, tmp_path: Path) -> None:
+    page = f"{beginning}<html><body><article><p>404 Not Found</p></article></body></html>"
+    with pytest.raises(DamagedSourceError, match="a web page"):
+        read(sources.packed(tmp_path / "a.nxml", page.encode()))
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_blank_lines_after_a_long_first_article(name: str, tmp_path: Path) -> None:
     words = iter(random.Random(0).choices(range(10**6), k=60_000))
