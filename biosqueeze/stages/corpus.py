@@ -164,9 +164,13 @@ def run(options: Options) -> Outcome:
         "environment": asdict(current_environment()),
     }
     make_directory(request.out.parent)
-    with exclusive_lock(request.out.with_name(f"{request.out.name}.lock"), lambda: _refuse_second(request.out)):
-        _clear(options, request)
-        manifest = build_corpus(request, facts)
+    lock = request.out.with_name(f".{request.out.name}.lock")
+    with exclusive_lock(lock, lambda: _refuse_second(request.out)):
+        try:
+            _clear(options, request)
+            manifest = build_corpus(request, facts)
+        finally:
+            lock.unlink(missing_ok=True)
     _show(manifest)
     facts = {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")}
     next_words = ("distill", "--teacher", "TEACHER", "--student", "tiny", "--corpus", str(request.out))

@@ -240,6 +240,12 @@ def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -
     assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
 
 
+def test_nothing_is_left_beside_the_corpus(shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / "a.txt", b"One two.\n")
+    assert shell("corpus", tmp_path / "a.txt", "-o", tmp_path / "made" / "out", "--workers", "1").code == 0
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["out"]
+
+
 def test_plain_text_is_kept_whatever_the_parts(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One two.\nThree.\n\nFour.\n")
     options = ["-o", str(tmp_path / "out"), "--workers", "1", "--keep", "title"]
