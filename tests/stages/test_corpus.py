@@ -214,6 +214,14 @@ def test_inspect_counts_documents_and_repeated_texts(shell: Shell, tmp_path: Pat
     assert json.loads(shell("corpus inspect", lines, "--json").out)["documents"] == 2
 
 
+def test_inspect_counts_as_the_manifest_does(shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / "a.txt", "One two.\nThr\u00e9e.\n\nFour.\n".encode())
+    assert shell("corpus", tmp_path / "a.txt", "-o", tmp_path / "out", "--workers", "1").code == 0
+    counts = manifest_of(tmp_path / "out")["train"]
+    facts = json.loads(shell("corpus", "inspect", tmp_path / "out", "--json").out)
+    assert counts == {name: facts[name] for name in ("documents", "sentences", "words", "bytes")}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [(["a.txt", "b.txt"], "one corpus"), (["a.txt", "--strict"], "--strict"), (["demo:nothing"], "demo:text")],
