@@ -157,7 +157,10 @@ class NearDuplicates:
         self._rows_of_band = rows_of_band(threshold, signatures[0].shape[1])
 
     def repeated(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which kept articles are near duplicates of an earlier kept one."""
+        """Return which kept articles are near duplicates of an earlier one, which may be such a duplicate itself.
+
+        Of a chain in which the last article is not near the first, it may be marked or not: by which bands agree.
+        """
         repeated = np.zeros(int(self._starts[-1]), dtype=bool)
         width = self._rows_of_band
         for first in range(0, self._signatures[0].shape[1] - width + 1, width):
