@@ -37,6 +37,7 @@ from biosqueeze.data.text.corpus import MANIFEST
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import flush_directory, publish_directory, read_json, write_json, write_text
 from biosqueeze.progress import note, track, warn
+from biosqueeze.system.os_errors import is_disk_full
 
 # Below OUT.partial:
 _PARTS = "parts"
@@ -64,7 +65,7 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
         facts: for the beginning of the manifest (version, options, environment).
 
     Raises:
-        SqueezeError: nothing is left after the filters, or (strict) a file is damaged.
+        SqueezeError: nothing is left after the filters, (strict) a file is damaged, or the disk is full.
         KeyboardInterrupt: Ctrl-C; what was read is kept.
     """
     corpus = request.partial_out / _CORPUS
@@ -74,6 +75,12 @@ def build_corpus(request: CorpusRequest, facts: Mapping[str, Any]) -> dict[str, 
             _build(request, facts, corpus, parts)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt("what was read is kept; --resume goes on from there") from interrupt
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            raise SqueezeError(
+                f"the disk that holds {request.out} is full; free some space, and repeat the command with --resume"
+            ) from error
     manifest = read_json(corpus / MANIFEST)
     publish_directory(corpus, request.out)
     discard(request)

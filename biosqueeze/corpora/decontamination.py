@@ -1,6 +1,7 @@
 """Find documents that contain a test sentence of a benchmark."""
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ _MOST_NAMED = 5
 _TEST_WORDS = ("test", "golden")  # BioASQ's test sets are called 7B1_golden.json
 LEAST_WORDS = 8  # a shorter sentence ("No adverse events were seen .") may be anybody's
 _WORD = re.compile(r"[a-z0-9]+")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
+_APART = {"can not": "cannot", " n't": "n't", " n\u2019t": "n\u2019t"}  # as tokenizers of treebanks write them
 _TABLES = {".tsv", ".csv", ".txt", *WORD_SUFFIXES}
 _JSON = {".json", ".jsonl", ".ndjson"}
 _DOCUMENTS = {".xml", ".pubtator"}
@@ -34,8 +37,13 @@ _ENTITY_MARK = re.compile(r"\[/?E[12]\]|</?e[12]>")  # around the two entities o
 
 
 def plain_words(text: str) -> list[str]:
-    """Return the words of a text in small letters and without punctuation, equal for tokenised and raw text."""
-    return _WORD.findall(text.lower())
+    """Return the words of a text in small letters, without punctuation and accents, for tokenised text as for raw."""
+    text = text.lower()
+    for apart, joined in _APART.items():
+        text = text.replace(apart, joined)
+    if not text.isascii():
+        text = _ACCENTS.sub("", unicodedata.normalize("NFD", text))
+    return _WORD.findall(text)
 
 
 @dataclass

@@ -71,8 +71,7 @@ def decide(table: ArticleTable, settings: CorpusSettings, near: "NearDuplicates 
     _mark(decisions, _repeated(table.texts, decisions == Decision.KEPT), Decision.DUPLICATE)
     if near is not None:
         _mark(decisions, near.repeated(decisions == Decision.KEPT), Decision.NEAR_DUPLICATE)
-    # Those as large as another kind come last, when that kind has its own size.
-    for sample in sorted(settings.samples, key=lambda sample: sample.as_kind is not None):
+    for sample in _in_order(settings.samples):
         _mark(decisions, _outside_sample(table, decisions, sample), Decision.NOT_SAMPLED)
     if settings.held_out:
         limit = np.uint64(min(int(settings.held_out * 2.0**64), 2**64 - 1))
@@ -116,6 +115,16 @@ def _followed(ids: Hashes, later: Hashes, before: NDArray[np.int64]) -> NDArray[
     return rows
 
 
+def _in_order(samples: Sequence[SampleSize]) -> Iterator[SampleSize]:
+    """Yield the samples, each after those of the kind that it is as large as, where these are no circle."""
+    waiting = list(samples)
+    while waiting:
+        open_kinds = {sample.kind for sample in waiting}
+        ready = next((sample for sample in waiting if sample.as_kind not in open_kinds), waiting[0])
+        waiting.remove(ready)
+        yield ready
+
+
 def _outside_sample(table: ArticleTable, decisions: NDArray[np.uint8], sample: SampleSize) -> NDArray[np.bool_]:
     """Return the rows of the sample's kind that are beyond its size, in the order of their priorities."""
     rows = np.zeros(len(decisions), dtype=bool)
@@ -148,7 +157,10 @@ class NearDuplicates:
         self._rows_of_band = rows_of_band(threshold, signatures[0].shape[1])
 
     def repeated(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which kept articles are near duplicates of an earlier kept one."""
+        """Return which kept articles are near duplicates of an earlier one, which may be such a duplicate itself.
+
+        Of a chain in which the last article is not near the first, it may be marked or not: by which bands agree.
+        """
         repeated = np.zeros(int(self._starts[-1]), dtype=bool)
         width = self._rows_of_band
         for first in range(0, self._signatures[0].shape[1] - width + 1, width):

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
 import zlib
 from collections import Counter
@@ -24,7 +25,7 @@ from biosqueeze.data.lines import check_packer, data_suffix, is_beside_data, unp
 from biosqueeze.data.records.hub import is_hub
 from biosqueeze.data.text.corpus import files_below, is_shard, note_skipped
 from biosqueeze.data.text.hub_corpus import HubCorpus
-from biosqueeze.data.text.text_check import check_is_text, text_problem
+from biosqueeze.data.text.text_check import check_is_text, is_web_page, text_problem
 from biosqueeze.errors import SqueezeError
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -34,6 +35,7 @@ _XML = (".xml", ".nxml")
 _SUFFIXES = (*_XML, *JSON_LINES, ".json", *_TEXT)
 _BEGINNING = 1 << 16  # bytes that tell the format
 _SHOWN_BYTES = 60  # of a file that is no XML
+_XML_BEGINNING = re.compile(rb"<[?!A-Za-z_]")  # a text may begin with "<5% of the patients"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -302,7 +304,9 @@ def _read_stream(stream: Any, name: str, field: str) -> Articles:
 
 
 def _reader_of(beginning: bytes, name: str, field: str) -> Callable[[BinaryIO], Articles]:
-    if beginning.startswith(b"<"):
+    if is_web_page(beginning.decode(errors="replace")):
+        raise DamagedSourceError("it is a web page (HTML), perhaps of a failed download; fetch it again")
+    if _XML_BEGINNING.match(beginning):
         return _xml_reader(beginning)
     if beginning.startswith(b"PMID- "):
         raise DamagedSourceError("it is in PubMed's MEDLINE format, which is not read; fetch PubMed's XML instead")

@@ -44,13 +44,13 @@ def corpus_statistics(source: str, field: str) -> CorpusStatistics:
         SqueezeError: it cannot be read, or holds no text.
     """
     words, documents, sentences = array("L"), array("Q"), array("Q")
-    size = 0
+    size = 0  # as corpus.json counts: with the line ends, and a blank line after each document
     with track("reading (documents)") as bar:
         for lines in read_text_documents(source, field):
             words.append(sum(len(line.split()) for line in lines))
             documents.append(_hash("\n".join(lines)))
             sentences.extend(map(_hash, lines))
-            size += sum(len(line.encode()) + 1 for line in lines)
+            size += sum(len(line.encode()) + 1 for line in lines) + 1
             bar.advance()
     counts = np.array(words)
     return CorpusStatistics(

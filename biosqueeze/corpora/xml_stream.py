@@ -1,6 +1,7 @@
-"""Stream the elements of large XML files with lxml: one element is in memory at a time, and no entity is expanded."""
+"""Stream the elements of large XML files with lxml: one element is in memory at a time, entities are not expanded."""
 
 from collections.abc import Iterator
+from html.entities import html5
 from typing import TYPE_CHECKING, BinaryIO
 
 from biosqueeze.corpora.article import fold
@@ -21,9 +22,11 @@ class DamagedSourceError(SqueezeError):
 def stream_elements(stream: BinaryIO, tags: tuple[str, ...]) -> "Iterator[Element]":
     """Yield every element with one of the tags when it is complete; it is cleared when the next one is asked for.
 
+    Entities of a DTD in another file, such as &alpha;, become the characters that HTML has for them.
+
     Raises:
-        DamagedSourceError: the XML is cut short or not well-formed, or it declares entities, with which a small file
-            can describe an endless text.
+        DamagedSourceError: the XML is cut short or not well-formed, it has an unknown entity, or it declares entities,
+            with which a small file can describe an endless text.
     """
     require("lxml", EXTRA)
     from lxml import etree
@@ -43,6 +46,7 @@ def stream_elements(stream: BinaryIO, tags: tuple[str, ...]) -> "Iterator[Elemen
             parser.feed(block)
             for _, element in parser.read_events():
                 checked = checked or _refuse_entities(element)
+                _replace_entities(element)
                 yield element
                 _discard(element)
         parser.close()
@@ -55,6 +59,27 @@ def _refuse_entities(element: "Element") -> bool:
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise DamagedSourceError("the XML declares entities, which are not expanded")
     return True
+
+
+def _replace_entities(element: "Element") -> None:
+    """Replace the entities below an element by their characters.
+
+    Raises:
+        DamagedSourceError: an entity is unknown.
+    """
+    from lxml import etree
+
+    for entity in list(element.iter(etree.Entity)):
+        characters = html5.get(f"{entity.name};")
+        if characters is None:
+            raise DamagedSourceError(f"the entity &{entity.name}; is unknown, and DTDs in other files are not read")
+        before, parent = entity.getprevious(), entity.getparent()
+        text = characters + (entity.tail or "")
+        if before is None:
+            parent.text = (parent.text or "") + text
+        else:
+            before.tail = (before.tail or "") + text
+        parent.remove(entity)
 
 
 def _discard(element: "Element") -> None:

@@ -92,7 +92,7 @@ def cost_lines(request: PretrainingRequest) -> tuple[str, ...]:
         if sample.share is None and not options.steps:
             return ("costs: the size of the corpus is unknown; with --steps they are computed",)
         phases = list(_phases(sample.options, start, sample.share or 1.0))
-        lines = list(_totals(phases, options, exact=sample.share == 1))
+        lines = list(_totals(phases, options, exact=sample.is_whole))
         lines.append(_here(request, phases))
     return (*lines, *_on_gpus(options, phases))
 
@@ -248,10 +248,11 @@ def _learner(start: StartModel, options: PretrainingOptions, *, meta: bool) -> P
 
 @dataclass(frozen=True)
 class _Sample:
-    """The beginning of a corpus."""
+    """The beginning of a corpus, or all of it."""
 
     options: PretrainingOptions  # with the sample as their corpus
     share: float | None  # of the texts that are trained on; None: the size of the corpus is unknown
+    is_whole: bool
 
 
 def _sample(options: PretrainingOptions, directory: Path) -> _Sample:
@@ -271,7 +272,7 @@ def _sample(options: PretrainingOptions, directory: Path) -> _Sample:
     share = 1.0 if ended else min(1.0, size / whole) if whole else None
     trained = 1 - (options.held_out or 0.0)
     in_place = replace(options, corpus=(str(path),), held_out=None)
-    return _Sample(in_place, share and share / trained)
+    return _Sample(in_place, share and share / trained, is_whole=ended)
 
 
 def _text_size(sources: Sequence[str], field: str) -> float | None:

@@ -12,7 +12,7 @@ from biosqueeze.corpora.request import CorpusRequest, can_resume, discard
 from biosqueeze.corpora.sections import SECTIONS
 from biosqueeze.corpora.settings import CorpusSettings, SampleSize
 from biosqueeze.corpora.sources import ARCHIVES, JSON_LINES, SourceFile, find_sources, is_parquet
-from biosqueeze.data.text.corpus import MANIFEST, check_field
+from biosqueeze.data.text.corpus import check_field, is_built
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import SqueezeError, UsageError, require
 from biosqueeze.files import check_absent
@@ -164,9 +164,13 @@ def run(options: Options) -> Outcome:
         "environment": asdict(current_environment()),
     }
     make_directory(request.out.parent)
-    with exclusive_lock(request.out.with_name(f"{request.out.name}.lock"), lambda: _refuse_second(request.out)):
-        _clear(options, request)
-        manifest = build_corpus(request, facts)
+    lock = request.out.with_name(f".{request.out.name}.lock")
+    with exclusive_lock(lock, lambda: _refuse_second(request.out)):
+        try:
+            _clear(options, request)
+            manifest = build_corpus(request, facts)
+        finally:
+            lock.unlink(missing_ok=True)
     _show(manifest)
     facts = {key: manifest[key] for key in ("articles", "dropped", "train", "held-out")}
     next_words = ("distill", "--teacher", "TEACHER", "--student", "tiny", "--corpus", str(request.out))
@@ -224,7 +228,7 @@ def _resolve(options: Options) -> CorpusRequest:
     if options.near_duplicates is not None:
         require("rensa", "corpus")
     check_absent(out, force=options.force)
-    if out.exists() and not (out / MANIFEST).is_file():
+    if out.exists() and not is_built(out):
         raise SqueezeError(f"{out} is no corpus, so --force does not delete it; give another name with --out")
     inside = next((file.path for file in files if out in file.path.absolute().parents and not file.hub), None)
     if inside is not None:

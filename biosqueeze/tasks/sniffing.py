@@ -9,7 +9,7 @@ from biosqueeze import registry
 from biosqueeze.data.records.hub import is_hub, is_saved
 from biosqueeze.data.records.sample import SourceSample, file_problems, take_sample
 from biosqueeze.data.records.splits import splits_named
-from biosqueeze.data.text.corpus import DEMO, MANIFEST
+from biosqueeze.data.text.corpus import DEMO, is_built
 from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import warn
 from biosqueeze.tasks import Dataset, Formulation, Task, open_task
@@ -101,9 +101,4 @@ def may_be_labelled(source: str) -> bool:
     if source.startswith("demo:"):
         return source != DEMO
     path = Path(source).expanduser()
-    return (
-        not is_hub(source)
-        and path.is_dir()
-        and not (path / MANIFEST).is_file()
-        and (is_saved(path) or bool(splits_named(path)))
-    )
+    return not is_hub(source) and path.is_dir() and not is_built(path) and (is_saved(path) or bool(splits_named(path)))

@@ -1,7 +1,6 @@
 """What holds for every command: derived options, streams, exit codes, nothing heavy before a stage runs."""
 
 import inspect
-import io
 import json
 import os
 import subprocess
@@ -132,12 +131,6 @@ def test_a_dash_wants_exactly_one_path(shell: Shell, stdin: str, says: str) -> N
     assert said.out == ""
     assert says in said.err
     assert len(said.err.splitlines()) == 1
-
-
-def test_a_piped_path_may_be_no_utf_8(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8"))
-    said = shell("inspect", "-")
-    assert (said.code, "is not UTF-8; rename it" in said.err) == (2, True), said.err
 
 
 def test_only_one_dash(shell: Shell) -> None:

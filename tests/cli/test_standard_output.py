@@ -53,3 +53,9 @@ def test_full_standard_output_is_explained() -> None:
     assert done.returncode == 1
     wanted = "error: standard output cannot be written (No space left on device); redirect it to another place"
     assert done.stderr.splitlines()[-1] == wanted
+
+
+def test_a_piped_path_may_be_no_utf_8(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8"))
+    said = shell("inspect", "-")
+    assert (said.code, "is not UTF-8; rename it" in said.err) == (2, True), said.err

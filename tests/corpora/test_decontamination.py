@@ -52,6 +52,16 @@ def test_a_test_split_of_ids_names_records_beside_it(tmp_path: Path) -> None:
     assert found.find(other) is None
 
 
+@pytest.mark.parametrize(
+    ("apart", "raw"), [("can not be", "cannot be"), ("was n't", "wasn't"), ("nai\u0308ve", "na\u00efve")]
+)
+def test_words_that_are_written_in_two_ways(apart: str, raw: str, tmp_path: Path) -> None:
+    sentence = "The role of this receptor in mice {} excluded by these data."
+    for tested, text in ((apart, raw), (raw, apart)):
+        (tmp_path / "test.txt").write_text(sentence.format(tested))
+        assert read_test_sentences(tmp_path).find(sentence.format(text)) is not None
+
+
 def test_train_files_and_short_sentences_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(FILES["test.tsv"])
     with pytest.raises(SqueezeError, match="no test sentences"):

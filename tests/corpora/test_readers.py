@@ -139,6 +139,15 @@ def test_an_empty_file_is_damaged(name: str, tmp_path: Path) -> None:
         read(tmp_path / name)
 
 
+def test_entities_of_another_file(tmp_path: Path) -> None:
+    paragraph = "<p>TNF-&alpha;, <i>&Beta;</i>&amp;&gamma; &le;1</p>"
+    text = f"<!DOCTYPE article SYSTEM 'JATS.dtd'><article><body>{paragraph}</body></article>"
+    [article] = read(sources.packed(tmp_path / "a.nxml", text.encode()))
+    assert isinstance(article, Article) and article.body == ("TNF-\u03b1, \u0392&\u03b3 \u22641",)
+    with pytest.raises(DamagedSourceError, match="the entity &foo; is unknown"):
+        read(sources.packed(tmp_path / "b.nxml", text.replace("&le;", "&foo;").encode()))
+
+
 def test_sections_in_headings_without_spaces(tmp_path: Path) -> None:
     sections = "<sec><title>2.Methods</title><p>M.</p></sec><sec><title>Results/Discussion</title><p>D.</p></sec>"
     [article] = read(sources.packed(tmp_path / "a.nxml", f"<article><body>{sections}</body></article>".encode()))
@@ -203,6 +212,18 @@ def test_text_by_line_and_by_blank_line(tmp_path: Path) -> None:
     by_blank = read(sources.packed(tmp_path / "b.txt.gz", b"\n\nOne.\nTwo.\n\n\nThree.\n"))
     assert [article.body for article in by_line if isinstance(article, Article)] == [("One.",), ("Two.",)]
     assert [article.body for article in by_blank if isinstance(article, Article)] == [("One.", "Two."), ("Three.",)]
+
+
+def test_text_that_begins_with_a_sign(tmp_path: Path) -> None:
+    [article] = read(sources.packed(tmp_path / "a.txt", b"<5% of the patients died in this article.\n"))
+    assert isinstance(article, Article) and article.body == ("<5% of the patients died in this article.",)
+
+
+@pytest.mark.parametrize("beginning", ["", "<!DOCTYPE html>", "<?xml version='1.0'?>\n<!doctype  HTML>"])
+def test_a_web_page_is_no_article(beginning: str, tmp_path: Path) -> None:
+    page = f"{beginning}<html><body><article><p>404 Not Found</p></article></body></html>"
+    with pytest.raises(DamagedSourceError, match="a web page"):
+        read(sources.packed(tmp_path / "a.nxml", page.encode()))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])

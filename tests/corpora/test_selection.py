@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -78,11 +80,13 @@ def test_sample_sizes(amount: str, kept: int) -> None:
     assert (decisions[::2] == Decision.KEPT).all()
 
 
-@pytest.mark.parametrize("sizes", [("pmc=pubmed", "pubmed=300"), ("pubmed=300", "pmc=pubmed")])
+@pytest.mark.parametrize("sizes", permutations(["bioc=pmc", "pmc=pubmed", "pubmed=300"]))
 def test_the_order_of_samples_is_no_matter(sizes: tuple[str, ...]) -> None:
-    rows = [(0, number, False) for number in range(4_000)]
-    decisions = decide(table(rows), CorpusSettings(samples=tuple(map(SampleSize.parse, sizes))))
-    assert [(decisions[kind::2] == Decision.KEPT).sum() for kind in (0, 1)] == [300, 300]
+    rows = [(0, number, False) for number in range(6_000)]
+    kinds = np.array([KINDS.index(kind) for kind in ("pubmed", "pmc", "bioc")] * 2_000, dtype=np.uint8)
+    settings = CorpusSettings(samples=tuple(map(SampleSize.parse, sizes)))
+    decisions = decide(replace(table(rows), kinds=kinds), settings)
+    assert [(decisions[kind::3] == Decision.KEPT).sum() for kind in (0, 1, 2)] == [300, 300, 300]
 
 
 @pytest.mark.parametrize("text", ["pmc", "pmc=", "web=3", "pmc=0", "pmc=0.5", "pmc=pmc", "pmc=3X"])

@@ -164,6 +164,11 @@ def test_the_size_of_a_corpus_is_that_of_its_files(folder, monkeypatch):
     assert "in 5 steps" in _plan(folder, steps=5, max_length=32)
 
 
+def test_a_held_out_share_of_a_corpus_that_is_read_whole(folder):
+    text = _plan(folder, steps=2, max_length=32, held_out=0.1)
+    assert "in 2 steps" in text and "estimated from the beginning" not in text
+
+
 def test_a_single_document_of_a_built_corpus_has_costs(folder, tmp_path):
     shard = {"name": "000000-000.txt.gz", "split": "train"}
     (tmp_path / "corpus.json").write_text(json.dumps({"shards": [shard]}))

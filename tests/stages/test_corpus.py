@@ -199,6 +199,7 @@ def test_a_table_is_refused(name: str, shell: Shell, tmp_path: Path) -> None:
 def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     sources.packed(mine / "notes.txt", b"important")
+    (mine / "corpus.json").write_text('{"name": "mine"}')
     for options, message in (([], "exists already"), (["--force"], "is no corpus")):
         result = shell("corpus", str(baseline), "-o", str(mine), *options)
         assert result.code == 1
@@ -209,7 +210,7 @@ def test_output_that_is_no_corpus_is_kept(shell: Shell, baseline: Path, tmp_path
 def test_benchmarks_are_never_overwritten(shell: Shell, baseline: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sources.packed(out / "data" / "test.tsv", b"id\ttext\n1\tA sentence of the test split.\n")
-    (out / "corpus.json").write_text("{}")
+    (out / "corpus.json").write_text('{"shards": []}')
     result = shell("corpus", str(baseline), "-o", str(out), "--against", str(out / "data"), "--force")
     assert result.code == 1 and "is the input itself or contains it" in result.err
     assert (out / "data" / "test.tsv").is_file()
@@ -226,6 +227,14 @@ def test_inspect_counts_documents_and_repeated_texts(shell: Shell, tmp_path: Pat
     assert "repeated sentences" in shown.out
     lines = sources.packed(tmp_path / "b.txt", b"One.\nTwo.\n")
     assert json.loads(shell("corpus inspect", lines, "--json").out)["documents"] == 2
+
+
+def test_inspect_counts_as_the_manifest_does(shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / "a.txt", "One two.\nThr\u00e9e.\n\nFour.\n".encode())
+    assert shell("corpus", tmp_path / "a.txt", "-o", tmp_path / "out", "--workers", "1").code == 0
+    counts = manifest_of(tmp_path / "out")["train"]
+    facts = json.loads(shell("corpus", "inspect", tmp_path / "out", "--json").out)
+    assert counts == {name: facts[name] for name in ("documents", "sentences", "words", "bytes")}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +261,12 @@ def test_articles_outside_the_length_are_dropped(shell: Shell, tmp_path: Path) -
     assert shell(*options, "--max-words", "4").code == 0
     assert documents(tmp_path / "out") == ["One two three."]
     assert manifest_of(tmp_path / "out")["dropped"] == {"too short": 1, "too long": 1}
+
+
+def test_nothing_is_left_beside_the_corpus(shell: Shell, tmp_path: Path) -> None:
+    sources.packed(tmp_path / "a.txt", b"One two.\n")
+    assert shell("corpus", tmp_path / "a.txt", "-o", tmp_path / "made" / "out", "--workers", "1").code == 0
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["out"]
 
 
 def test_plain_text_is_kept_whatever_the_parts(shell: Shell, baseline: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`biosqueeze corpus` interrupted, resumed, and asked for again."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_interrupted_run_goes_on(shell: Shell, baseline: Path, tmp_path: Path, m
     assert "2 of 4 parts were read" in result.err
     assert manifest_of(out)["shards"] == manifest_of(whole)["shards"]
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_full_disk_names_out_and_resume(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    command = ["corpus", str(baseline), "--workers", "1", "-o", str(tmp_path / "out")]
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "write_shards", full)
+        said = shell(*command)
+    expected = f"the disk that holds {tmp_path / 'out'} is full; free some space, and repeat the command with --resume"
+    assert (said.code, expected in " ".join(said.err.split())) == (1, True)
+    assert shell(*command, "--resume").code == 0
 
 
 def test_a_new_copy_of_a_damaged_file_is_read(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:

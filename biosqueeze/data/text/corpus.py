@@ -27,20 +27,8 @@ _UNFINISHED = ".partial"
 _TEXT = {".txt", ".text"}
 _JSONL = {".jsonl", ".ndjson"}
 _NEVER_TEXT = {
-    ".json",
-    ".csv",
-    ".tsv",
-    ".xml",
-    ".nxml",
-    ".html",
-    ".pdf",
-    ".parquet",
-    ".arrow",
-    ".zip",
-    ".bz2",
-    ".xz",
-    ".zst",
-}
+    ".json", ".csv", ".tsv", ".xml", ".nxml", ".html", ".pdf", ".parquet", ".arrow", ".zip", ".bz2", ".xz", ".zst",
+}  # fmt: skip
 _OF_TOKENIZERS = {"vocab.txt", "merges.txt"}
 _BESIDE_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")
 _BEGINNING = 1 << 20  # characters in which blank lines between documents are looked for
@@ -99,7 +87,7 @@ def corpus_files(source: str) -> tuple[Path, ...]:
     path = find_corpus(source)
     if path is None:
         return ()
-    if (path / MANIFEST).is_file():
+    if is_built(path):
         return _shards_of(path, "train")
     if path.is_dir():
         return _files_in(path)
@@ -145,7 +133,7 @@ def held_out_files(source: str) -> tuple[Path, ...]:
         SqueezeError: as for `corpus_files`.
     """
     path = find_corpus(source)
-    return _shards_of(path, "held-out") if path is not None and (path / MANIFEST).is_file() else ()
+    return _shards_of(path, "held-out") if path is not None and is_built(path) else ()
 
 
 def _shards_of(directory: Path, split: str) -> tuple[Path, ...]:
@@ -177,9 +165,9 @@ def files_below(directory: Path) -> list[Path]:
     files: list[Path] = []
     for name, folders, names in os.walk(directory):
         folder = Path(name)
-        is_built = _is_built(folder)
-        folders[:] = [each for each in folders if not (is_built or each.startswith(".") or each.endswith(_UNFINISHED))]
-        if is_built:
+        built = is_built(folder)
+        folders[:] = [each for each in folders if not (built or each.startswith(".") or each.endswith(_UNFINISHED))]
+        if built:
             files += _shards_of(folder, "train")
             if held_out := _shards_of(folder, "held-out"):
                 note(f"{folder} is a built corpus: its held-out documents ({len(held_out)} files) are not read")
@@ -191,10 +179,19 @@ def files_below(directory: Path) -> list[Path]:
     return sorted(files)
 
 
-def _is_built(folder: Path) -> bool:
-    """Return whether a folder holds a corpus with its shards; any other file may have the name of the manifest."""
-    shards = (*folder.glob("*.txt.gz"), *folder.glob("held-out/*.txt.gz")) if (folder / MANIFEST).is_file() else ()
-    return any(_SHARD.fullmatch(path.name) for path in shards)
+def is_built(folder: Path) -> bool:
+    """Return whether a folder holds a corpus: any other file may have the name of the manifest.
+
+    A damaged manifest is known by the shards beside it, and where all of these are missing, the manifest names them.
+    """
+    if not (folder / MANIFEST).is_file():
+        return False
+    if any(_SHARD.fullmatch(path.name) for path in (*folder.glob("*.txt.gz"), *folder.glob("held-out/*.txt.gz"))):
+        return True
+    try:
+        return "shards" in read_json(folder / MANIFEST)
+    except SqueezeError:
+        return False
 
 
 def _files_in(directory: Path) -> tuple[Path, ...]:

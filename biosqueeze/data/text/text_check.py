@@ -10,7 +10,7 @@ _WORD_WITH_TAG = re.compile(r"\S+(\s+\S+)*\s+(O|[BIESLU]-\S+)")
 _CHARACTERS = 1 << 12
 _FEWEST = 5
 _OTHER_LINES = ("#", "-DOCSTART-")
-_WEB_PAGE = re.compile(r"\s*<(!doctype )?html\b", re.IGNORECASE)
+_WEB_PAGE = re.compile(r"\s*(<\?xml[^>]*>\s*)?<(!doctype\s+)?html\b", re.IGNORECASE)
 _JSON = re.compile(r'\s*\[?\s*\{\s*"[^"\n]{1,99}"\s*:')
 _PUBTATOR = re.compile(r"\s*[^|\s]+\|t\|")
 _OTHER_BEGINNINGS = {
@@ -42,6 +42,11 @@ def text_problem(beginning: str) -> str:
     return f"it is {other} and no text; `biosqueeze corpus` makes text of PubMed's, PMC's and BioC XML" if other else ""
 
 
+def is_web_page(beginning: str) -> bool:
+    """Return whether a text begins like HTML."""
+    return _WEB_PAGE.match(beginning) is not None
+
+
 def check_is_text(path: Path) -> None:
     """Check the beginning of a plain or gzipped file. Of one that is damaged, its reader says what is wrong.
 
@@ -52,7 +57,7 @@ def check_is_text(path: Path) -> None:
         text = read_beginning(path, _CHARACTERS)
     except SqueezeError:
         return
-    if _WEB_PAGE.match(text):
+    if is_web_page(text):
         raise SqueezeError(
             f"{path} is a web page (HTML) and no text, perhaps of a failed download; fetch the file again"
         )

@@ -14,6 +14,7 @@ from typing import TypeVar
 from biosqueeze import manifest
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
 from biosqueeze.data.text.corpus import MANIFEST as CORPUS_MANIFEST
+from biosqueeze.data.text.corpus import is_built
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import content_hash
 from biosqueeze.files.saved_states import has_state
@@ -152,8 +153,7 @@ def _names_of(value: str | tuple[str, ...] | None) -> list[Path]:
 
 def input_hash(path: Path) -> str:
     """Return the hash of a file or directory that a training reads, as `input_hashes` has it."""
-    built = path / CORPUS_MANIFEST
-    return content_hash(built if built.is_file() else path)
+    return content_hash(path / CORPUS_MANIFEST if is_built(path) else path)
 
 
 def model_hash(path: Path) -> str:

@@ -254,6 +254,20 @@ def test_held_out_share_of_a_corpus_in_a_folder_is_not_read(tmp_path, capsys):
         read_lines(str(tmp_path / "all"))
 
 
+@pytest.mark.parametrize("content", ['{"name": "mine"}', "[]", "{"])
+def test_corpus_json_of_another_program(content, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "corpus.json").write_text(content)
+    (tmp_path / "below" / "a.txt").write_text("text\n")
+    for directory in (tmp_path, tmp_path / "below"):
+        assert list(read_lines(str(directory))) == ["text"]
+        assert held_out_files(str(directory)) == ()
+    (tmp_path / "below" / "corpus.json").write_text('{"shards": [{"name": "000000-000.txt.gz", "split": "train"}]}')
+    for directory in (tmp_path, tmp_path / "below"):
+        with pytest.raises(SqueezeError, match=r"below lacks .*000000-000\.txt\.gz; build the corpus again"):
+            corpus_files(str(directory))
+
+
 def test_lists_of_files_are_no_text(tmp_path):
     for name in ("oa_file_list.txt", "oa.2024-06-17.filelist.txt", "profilelist.txt"):
         (tmp_path / name).write_text("text\n")

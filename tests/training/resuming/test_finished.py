@@ -9,6 +9,7 @@ import pytest
 from biosqueeze.files import content_hash
 from biosqueeze.output import locked
 from biosqueeze.training.best_weights import BestWeights
+from biosqueeze.training.resuming.finished import input_hash
 from tests import pico
 from tests.cli.run import Shell
 from tests.kills import killed, removes, renames_to
@@ -192,3 +193,12 @@ def test_a_damaged_state_is_explained(name: str, content: bytes | None, command:
     said = shell(*command, "--resume")
     assert said.code == 1, said.err
     assert "state-00000002" in said.err.splitlines()[-1]
+
+
+def test_text_beside_another_corpus_json_is_hashed(tmp_path: Path) -> None:
+    (tmp_path / "corpus.json").write_text("{}")
+    hashes = set[str]()
+    for text in ("one", "two"):
+        (tmp_path / "a.txt").write_text(text)
+        hashes.add(input_hash(tmp_path))
+    assert len(hashes) == 2
