@@ -48,19 +48,18 @@ def test_operations_equal_those_that_torch_counts(family):
     assert ours == pytest.approx(counter.get_total_flops(), rel=rotations, abs=0)
 
 
-@pytest.mark.parametrize("missing", ["position_buckets", "pos_att_type", "relative_attention"])
-def test_operations_of_a_deberta_without(missing):
+@pytest.mark.parametrize(
+    ("missing", "given"),
+    [
+        *((name, {}) for name in ("position_buckets", "pos_att_type", "relative_attention")),
+        (None, {"conv_kernel_size": 3}),  # as DeBERTa-v2-xlarge
+    ],
+)
+def test_operations_of_other_debertas(missing, given):
     config = pico.config_of("deberta-v2", 100)
-    delattr(config, missing)
-    model = new_model(config, "DebertaV2Model", seed=0)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
-    assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
-
-
-def test_operations_of_a_convolution():
-    config = pico.config_of("deberta-v2", 100)
-    config.conv_kernel_size = 3
+    if missing:
+        delattr(config, missing)
+    config.update(given)
     model = new_model(config, "DebertaV2Model", seed=0)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.arange(5, 5 + LENGTH).unsqueeze(0))
