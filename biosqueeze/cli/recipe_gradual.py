@@ -89,14 +89,12 @@ def _with_all(step: RecipeStep, training: str, pairs: list[RecipeStep]) -> Recip
     everything = [f"@{each.name}" for each in pairs[1::2]]
     lists = {name for name, field in step.fields.items() if field.marker(Argument) and field.repeated}
 
+    def repeated(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [each for item in value for each in (everything if item == f"@{training}" else [item])]
+
     def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in values.items() if name in lists and isinstance(value, list)}
-        return {
-            **values,
-            **{
-                name: [each for item in value for each in (everything if item == f"@{training}" else [item])]
-                for name, value in given.items()
-            },
-        }
+        return {name: repeated(value) if name in lists else value for name, value in values.items()}
 
     return replace(step, table=expanded(step.table), overrides=expanded(step.overrides))
