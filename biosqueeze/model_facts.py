@@ -37,6 +37,11 @@ _PART_PATTERNS = (
         ),
     ),
 )
+# Parameters of MLM heads that are tied to others; some checkpoints contain copies of them nevertheless.
+_TIED = re.compile(
+    r"(lm_head\.decoder|cls\.predictions\.decoder|predictions\.decoder)\.(weight|bias)"
+    r"|(generator_lm_head|vocab_projector|decoder|lm_head)\.weight"
+)
 _NO_PARAMETER = re.compile(r"(position_ids|token_type_ids|\.total_ops|\.total_params)$")
 _HEAD_ENDINGS = {
     "ForMaskedLM": "mlm",
@@ -104,11 +109,17 @@ def part_of(tensor_name: str) -> str:
     return next((part for part, pattern in _PART_PATTERNS if pattern.search(tensor_name)), "head")
 
 
-def count_by_part(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Count the parameters in each of `PARTS`, and their total."""
+def count_by_part(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> dict[str, int]:
+    """Count the parameters in each of `PARTS`, and their total; copies of tied ones do not count.
+
+    Args:
+        shapes: of a checkpoint's tensors, by name.
+        config: its config.json.
+    """
     counts = dict.fromkeys(PARTS, 0)
+    is_tied = config.get("tie_word_embeddings", True)
     for name, shape in shapes.items():
-        if not _NO_PARAMETER.search(name):
+        if not _NO_PARAMETER.search(name) and not (is_tied and _TIED.fullmatch(name)):
             counts[part_of(name)] += prod(shape)
     return counts | {"total": sum(counts.values())}
 

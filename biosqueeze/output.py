@@ -148,7 +148,7 @@ def _facts_of(checkpoint: Checkpoint) -> ModelFacts:
         family=checkpoint.config.get("model_type"),
         sha256=checkpoint.weights_sha256(),
         shape=model_facts.shape_of(checkpoint.config),
-        parameters=model_facts.count_by_part(shapes),
+        parameters=model_facts.count_by_part(shapes, checkpoint.config),
         megabytes=round(megabytes(files), 3),
     )
 

@@ -31,8 +31,6 @@ class Family:
     """Prefix of the family's transformers classes."""
     heads: tuple[tuple[str, str], ...]
     """(prefix of a tensor's name, head): the first that occurs in a checkpoint determines its head."""
-    tied: tuple[str, ...]
-    """Tensors of the MLM head that are tied to others; some checkpoints contain them nevertheless."""
     mlm_head: tuple[str, ...] = ("lm_head",)
     """Modules that are applied in turn to the last hidden states, and give the logits over the vocabulary."""
     prefix: str = ""
@@ -158,7 +156,6 @@ _ROBERTA = Family(
     name="roberta",
     classes="Roberta",
     heads=(("lm_head.", "mlm"), *_CLASSIFIERS),
-    tied=("lm_head.decoder.weight", "lm_head.decoder.bias"),
     first_position=2,
     counts_from_padding=True,
     takes_token_types=False,
@@ -171,7 +168,6 @@ FAMILIES: Mapping[str, Family] = {
             name="bert",
             classes="Bert",
             heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
-            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
             mlm_head=("cls.predictions",),
         ),
         _ROBERTA,
@@ -208,7 +204,6 @@ FAMILIES: Mapping[str, Family] = {
                 ("discriminator_predictions.", "pretraining"),
                 *_CLASSIFIERS,
             ),
-            tied=("generator_lm_head.weight",),
             mlm_head=("generator_predictions", "generator_lm_head"),
             embedding_projection="embeddings_project",
             projects_unequal_alone=True,
@@ -217,7 +212,6 @@ FAMILIES: Mapping[str, Family] = {
             name="distilbert",
             classes="DistilBert",
             heads=(("vocab_transform.", "mlm"), *_CLASSIFIERS),
-            tied=("vocab_projector.weight",),
             mlm_head=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
             layers="transformer.layer",
             query="attention.q_lin",
@@ -237,7 +231,6 @@ FAMILIES: Mapping[str, Family] = {
             name="albert",
             classes="Albert",
             heads=(("predictions.", "mlm"), *_CLASSIFIERS),
-            tied=("predictions.decoder.weight", "predictions.decoder.bias"),
             mlm_head=("predictions",),
             embedding_projection="encoder.embedding_hidden_mapping_in",
             layers="encoder.albert_layer_groups",
@@ -253,7 +246,6 @@ FAMILIES: Mapping[str, Family] = {
             name="mobilebert",
             classes="MobileBert",
             heads=(("cls.predictions.", "mlm"), *_CLASSIFIERS),
-            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
             mlm_head=("cls.predictions",),
             has_bottleneck=True,
             supports_packing=False,
@@ -263,7 +255,6 @@ FAMILIES: Mapping[str, Family] = {
             classes="ModernBert",
             prefix="model",
             heads=(("decoder.", "mlm"), ("classifier.", "token-classification"), ("head.", "mlm")),
-            tied=("decoder.weight",),
             mlm_head=("head", "decoder"),
             layers="layers",
             query="attn.Wqkv",
@@ -289,7 +280,6 @@ FAMILIES: Mapping[str, Family] = {
                 ("lm_predictions.", "mlm"),
                 *_CLASSIFIERS,
             ),
-            tied=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
             mlm_head=("cls.predictions",),
             query="attention.self.query_proj",
             key="attention.self.key_proj",
@@ -306,7 +296,6 @@ FAMILIES: Mapping[str, Family] = {
             classes="EuroBert",
             prefix="model",
             heads=(("lm_head.", "mlm"), ("dense.", "sequence-classification"), ("classifier.", "token-classification")),
-            tied=("lm_head.weight",),
             layers="layers",
             query="self_attn.q_proj",
             key="self_attn.k_proj",

@@ -115,7 +115,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": checkpoint.task.name if checkpoint.task else None,
         "labels": list(checkpoint.labels),
         "shape": asdict(model_facts.shape_of(checkpoint.config)),
-        "parameters": _parameters(checkpoint, family, shapes),
+        "parameters": _parameters(checkpoint, shapes),
         "megabytes": _megabytes(checkpoint.path),
         "deployed_megabytes": deployed_megabytes(checkpoint),
         "tokenizer": tokenizer_facts(checkpoint.path),
@@ -139,11 +139,11 @@ def _check_tokenizer(checkpoint: Checkpoint) -> None:
         read_settings(checkpoint.path)
 
 
-def _parameters(checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
+def _parameters(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
     """Return the parameters by part; of a checkpoint without float weights, those in its manifest."""
     if not shapes and checkpoint.manifest:
         return checkpoint.manifest.model.parameters
-    return model_facts.count_by_part(_without_tied(checkpoint, family, shapes))
+    return model_facts.count_by_part(shapes, checkpoint.config)
 
 
 def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
@@ -153,15 +153,6 @@ def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     from biosqueeze.models.loading.weights import read_weights
 
     return {name: tuple(tensor.shape) for name, tensor in read_weights(checkpoint).items()}
-
-
-def _without_tied(
-    checkpoint: Checkpoint, family: str | None, shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes without tensors that are copies of the word embeddings."""
-    tied = checkpoint.config.get("tie_word_embeddings", True) and family in FAMILIES
-    copies = FAMILIES[str(family)].tied if tied else ()
-    return {name: shape for name, shape in shapes.items() if name not in copies}
 
 
 def _megabytes(path: Path) -> dict[str, float]:
