@@ -21,7 +21,7 @@ def rewrite_for_older_readers(directory: Path) -> None:
     Args:
         directory: a checkpoint that is being written.
     """
-    for name, change in (("tokenizer_config.json", _rename_class), ("tokenizer.json", _change_tokenizer)):
+    for name, change in (("tokenizer_config.json", _change_settings), ("tokenizer.json", _change_tokenizer)):
         path = directory / name
         if path.is_file():
             content = read_json(path, _LARGEST_FILE)
@@ -29,11 +29,25 @@ def rewrite_for_older_readers(directory: Path) -> None:
                 write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def _change_settings(config: dict[str, Any]) -> bool:
+    changes = [_rename_class(config), _rename_special_tokens(config)]
+    return any(changes)
+
+
 def _rename_class(config: dict[str, Any]) -> bool:
     known = _CLASSES.get(str(config.get("tokenizer_class")))
     if known:
         config["tokenizer_class"] = known
     return known is not None
+
+
+def _rename_special_tokens(config: dict[str, Any]) -> bool:
+    """Give the list of further special tokens the name that all read: late releases of 4 want a dict under the new."""
+    tokens = config.get("extra_special_tokens")
+    if not isinstance(tokens, list) or "additional_special_tokens" in config:
+        return False
+    config["additional_special_tokens"] = config.pop("extra_special_tokens")
+    return True
 
 
 def _change_tokenizer(tokenizer: dict[str, Any]) -> bool:
