@@ -20,14 +20,14 @@ _PART_PATTERNS = (
     (
         "attention",
         re.compile(
-            r"\.attention\.|\.sa_layer_norm\.|\.bottleneck\.input\.|\.(self_)?attn(_norm)?\.|\.input_layernorm\."
+            r"\.attention\.|\.relative_attention_bias\.|\.sa_layer_norm\.|\.bottleneck\.input\.|\.(self_)?attn(_norm)?\.|\.input_layernorm\."
         ),
     ),
     (
         "ffn",
         re.compile(
             r"\.(intermediate|ffn|ffn_output|full_layer_layer_norm|output_layer_norm)\.|\.layers?\.\d+\.output\."
-            r"|\.mlp(_norm)?\.|\.post_attention_layernorm\."
+            r"|\.mlp(_norm)?\.|\.post_attention_layernorm\.|(^|\.)encoder\.conv\.|^(model\.)?(final_)?norm\."
         ),
     ),
     (

@@ -39,6 +39,7 @@ def count_parts(config: PreTrainedConfig, architecture: str) -> dict[str, int]:
 def count_model(model: PreTrainedModel) -> dict[str, int]:
     """Count a model's parameters by part; tied ones count once."""
     counts = dict.fromkeys(PARTS, 0)
-    for name, parameter in model.named_parameters():
-        counts[part_of(name)] += parameter.numel()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name not in model.all_tied_weights_keys:  # copies, which XLM-RoBERTa lists before their originals
+            counts[part_of(name)] += parameter.numel()
     return counts | {"total": sum(counts.values())}

@@ -5,7 +5,8 @@ convolutions (DeBERTa-v2-xlarge has one) and position, attention 4 x width x len
 weighted sum), and the vocabulary projection is computed at the masked positions alone. DeBERTa projects its relative
 positions in every layer, and multiplies them with the queries and keys. The backward pass has twice as many (Kaplan et
 al. 2020, section 2.1; Hoffmann et al. 2022, appendix F).
-Embedding look-ups, layer norms and activations are not counted, nor is what Longformer's windows save.
+Embedding look-ups, layer norms and activations are not counted, nor is what Longformer's windows save; one token has
+its queries of global attention.
 """
 
 from collections.abc import Iterator
@@ -48,17 +49,26 @@ def forward_flops(model: PreTrainedModel, work: Work) -> float:
 
 def _product_flops(model: PreTrainedModel, work: Work) -> Iterator[float]:
     family = family_of(model.config)
-    of_positions = tuple(f".{path}" for path in (family.position_key, family.position_query) if path)
+    of_positions = [family.position_key, family.position_query]
+    of_global_tokens = [] if _has_global_tokens(model) else family.extra_projections
+    left_out = tuple(f".{path}" for path in (*of_positions, *of_global_tokens) if path)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear | nn.Conv1d) or name.endswith(of_positions):
+        if not isinstance(module, nn.Linear | nn.Conv1d) or name.endswith(left_out):
             continue
         yield 2 * module.weight.numel() * _positions(model, name, work) * _repeats(model, name)
+
+
+def _has_global_tokens(model: PreTrainedModel) -> bool:
+    """Return whether a Longformer's head has some tokens attend globally: the first, or those of a question."""
+    return classifies_sequences(model) or type(model).__name__.endswith("ForQuestionAnswering")
 
 
 def _positions(model: PreTrainedModel, name: str, work: Work) -> float:
     """Return the number of positions that a module is computed at."""
     if any(part in _PER_SEQUENCE for part in name.split(".")):
         return float(work.paired)
+    if name.endswith(family_of(model.config).extra_projections[:1]):
+        return 1.0
     if name.startswith((f"{model.base_model_prefix}.", *_PER_POSITION)):
         return float(work.length)
     if classifies_sequences(model):

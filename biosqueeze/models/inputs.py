@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from biosqueeze.models.families import family_of, first_position, takes_token_types
 from biosqueeze.models.fast_training.attention import BLOCK_MASK_IMPLEMENTATIONS, additive_mask
-from biosqueeze.models.layers import LOCAL
+from biosqueeze.models.layers import GLOBAL, LOCAL
 
 
 def model_inputs(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _text_mask(model: PreTrainedModel, same_text: Tensor) -> Tensor | dict[str, 
     if LOCAL not in (getattr(model.config, "layer_types", None) or ()):
         return same_text
     near = within_window(same_text.shape[-1], model.config.sliding_window, same_text.device)
-    return {"full_attention": same_text, LOCAL: same_text & near}
+    return {GLOBAL: same_text, LOCAL: same_text & near}
 
 
 def within_window(length: int, window: int, device: torch.device) -> Tensor:

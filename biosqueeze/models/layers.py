@@ -8,8 +8,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from biosqueeze.models.families import family_of
 from biosqueeze.models.longformer import layer_windows
 
-LOCAL = "sliding_attention"
-"""The value in `layer_types` of config.json of a layer that attends to a window of tokens."""
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+"""The values in `layer_types` of config.json: of layers that attend to all tokens, and to a window of them."""
 
 
 def layers_by_depth(model: PreTrainedModel) -> list[nn.Module]:

@@ -66,6 +66,17 @@ def test_operations_of_other_debertas(missing, given):
     assert forward_flops(model, Work(LENGTH, masked=0)) == counter.get_total_flops()
 
 
+@pytest.mark.parametrize("head", ["mlm", "token-classification", "sequence-classification"])
+def test_linear_operations_of_a_longformer(head):
+    model = pico.model_of("longformer", 100, head)
+    ids = torch.arange(5, 5 + LENGTH).unsqueeze(0)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=ids)
+    counted = counter.get_flop_counts()["Global"][torch.ops.aten.addmm]
+    attention = 4 * pico.HIDDEN * LENGTH**2 * pico.LAYERS
+    assert forward_flops(model, Work(LENGTH, masked=LENGTH, paired=True)) - attention == counted
+
+
 def test_operations_of_a_discriminator():
     model = pico.model_of("electra", 100)
     model.set_attn_implementation("eager")

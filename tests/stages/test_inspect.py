@@ -28,8 +28,9 @@ def test_parameters_are_those_of_the_model(shell, tmp_path, family, head):
     model = load_model(open_checkpoint(str(path))).model
     assert facts["parameters"]["total"] == sum(p.numel() for p in model.parameters())
     assert facts["family"] == family
-    layers = model.base_model.get_submodule(FAMILIES[family].layers)
-    inside = sum(p.numel() for p in layers.parameters())
+    paths = (FAMILIES[family].layers, FAMILIES[family].final_norm, FAMILIES[family].shared_bias)
+    modules = [model.base_model.get_submodule(path) for path in paths if path]
+    inside = sum(p.numel() for module in modules for p in module.parameters())
     assert facts["parameters"]["attention"] + facts["parameters"]["ffn"] == inside
     shape = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 64, "vocabulary": model.config.vocab_size}
     assert facts["shape"] | shape == facts["shape"]

@@ -38,13 +38,19 @@ def with_first_layer(model: PreTrainedModel, first: int) -> PreTrainedModel:
     centred = states - states.mean(dim=-1, keepdim=True)
     expected = centred / (centred.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
     constant = (centred * expected).sum() / centred.square().sum()
-    error = float((centred * constant - expected).norm() / expected.norm())
-    _fold(layer.get_submodule(family.query), norm, constant)
+    projection: Any = layer.get_submodule(family.query)
+    bias = 0 if norm.bias is None else norm.bias
+    folded_bias = 0 if projection.bias is None else bias  # without a bias of its own a projection cannot take it over
+    inputs = expected * norm.weight + bias
+    error = float((centred * constant * norm.weight + folded_bias - inputs).norm() / inputs.norm())
+    _fold(projection, norm, constant)
     layer.set_submodule(family.input_norm, nn.Identity())
+    lost = "its division by token, which becomes one constant"
+    if norm.bias is not None and projection.bias is None:
+        lost += ", and its bias"
     warn(
         f"layer {first} becomes the first, which has no norm before its attention in a {family.name}: its projection "
-        f"takes the norm over, except for its division by token, which becomes one constant (error {error:.1%} of its "
-        "input); keep layer 0 to keep all norms"
+        f"takes the norm over, except for {lost} (error {error:.1%} of its input); keep layer 0 to keep all norms"
     )
     return changed
 

@@ -10,11 +10,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.models.attention_pattern import warn_irregular
+from biosqueeze.models.attention_pattern import attention_period, set_period, warn_irregular
 from biosqueeze.models.count import count_parts
 from biosqueeze.models.cuts.depth import keep_layers, parse_layers, shallow_config
 from biosqueeze.models.families import family_of, first_position, longest_input, takes_token_types
-from biosqueeze.models.layers import set_sizes
+from biosqueeze.models.layers import GLOBAL, LOCAL, set_sizes
 from biosqueeze.models.loading.load import LoadedModel, load_config, load_model, load_tokenizer, new_model
 from biosqueeze.models.longformer import keep_windows
 from biosqueeze.models.named.new_config import new_config
@@ -140,6 +140,7 @@ def student_config(
         changed.max_position_embeddings = shape.positions + first_position(changed)
     if getattr(config, "layer_types", None):
         changed.layer_types = _attention_types(config, shape.layers)
+        set_period(changed)
     return changed
 
 
@@ -165,10 +166,11 @@ def plan_student(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
 
 
 def _attention_types(config: PreTrainedConfig, layers: int) -> list[str]:
-    """Return which layers of a new stack attend globally and which locally: as the teacher's first, then in turn."""
+    """Return which layers of a new stack attend globally: as often as the teacher's, every n-th from the first."""
     known: list[str] = list(config.layer_types)
-    period = next((layer for layer in range(1, len(known)) if known[layer] == known[0]), len(known))
-    return [known[layer] if layer < len(known) else known[layer % period] for layer in range(layers)]
+    several = max(1, sum(kind != LOCAL for kind in known))
+    period = attention_period(known) or round(len(known) / several)
+    return [LOCAL if layer % period else GLOBAL for layer in range(layers)]
 
 
 def kept_layers(config: PreTrainedConfig, text: str) -> tuple[int, ...]:

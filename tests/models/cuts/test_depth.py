@@ -1,5 +1,6 @@
 """The choice of layers, and that the shallower model computes the same as its layers did."""
 
+import re
 from itertools import combinations, pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from biosqueeze.models.attention_pattern import attention_period, nearest_regula
 from biosqueeze.models.count import count_model
 from biosqueeze.models.cuts.depth import keep_layers, parse_layers, parse_layers_of
 from biosqueeze.models.families import family_of
+from biosqueeze.models.loading.load import new_model
 from biosqueeze.models.verify import float_outputs
 from tests import pico
 
@@ -193,3 +195,18 @@ def test_wrong_rebuild_is_detected(monkeypatch):
     monkeypatch.setattr(depth, "_renamed", swapped)
     with pytest.raises(SqueezeError, match="changes the outputs"):
         keep_layers(model, (0, 3))
+
+
+@pytest.mark.parametrize("attention_bias", [True, False])
+def test_error_of_a_folded_norm_counts_its_bias(attention_bias, capsys):
+    config = pico.config_of("modernbert", 200)
+    config.update({"norm_bias": True, "attention_bias": attention_bias})
+    model = new_model(config, "ModernBertModel", seed=0).eval()
+    norm, projection = model.layers[1].attn_norm, model.layers[1].attn.Wqkv
+    torch.nn.init.normal_(norm.bias, generator=torch.Generator().manual_seed(0))
+    shallow, _ = keep_layers(model, (1, 3))
+    states = model.embeddings(input_ids=torch.arange(200)[None])
+    expected, folded = projection(norm(states)), shallow.layers[0].attn.Wqkv(states)
+    error = ((folded - expected).norm() / expected.norm()).item()
+    printed = re.search(r"\(error ([\d.]+)%", " ".join(capsys.readouterr().err.split()))
+    assert printed and (error > 0.3) == (float(printed[1]) > 30) == (not attention_bias)

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from biosqueeze.errors import UsageError
+from biosqueeze.model_facts import count_by_part, tensor_shapes
+from biosqueeze.models.attention_pattern import attention_period
 from biosqueeze.models.count import count_model, count_parts, parameters_of
+from biosqueeze.models.cuts.depth import shallow_config
 from biosqueeze.models.families import family_of, longest_input
 from biosqueeze.models.loading.load import load_config, load_model
 from biosqueeze.models.named.presets import PRESETS, find_preset
@@ -189,6 +192,33 @@ def test_counting_with_another_head(pico_bert):
 
 
 def test_parts_add_up(pico_any):
-    counts = count_model(load_model(opened(pico_any)).model)
+    model = load_model(opened(pico_any)).model
+    counts = count_model(model)
     total = counts.pop("total")
-    assert sum(counts.values()) == total and all(counts.values())
+    assert sum(counts.values()) == total == sum(p.numel() for p in model.parameters()) and all(counts.values())
+
+
+@pytest.mark.parametrize(("family", "head"), [(f, h) for f in pico.FAMILIES for h in pico.HEADS_OF[f]])
+def test_parts_are_those_of_the_saved_tensors(tmp_path, family, head):
+    checkpoint = opened(pico.save(family, tmp_path / "model", head=head))
+    saved = count_by_part(tensor_shapes(checkpoint.path / "model.safetensors"), checkpoint.config)
+    assert count_model(load_model(checkpoint).model) == saved
+
+
+def test_heads_are_none_of_an_encoders_layers():
+    for family in pico.FAMILIES:
+        encoder = pico.model_of(family, 100).base_model
+        pooler = getattr(encoder, "pooler", None) or torch.nn.Identity()
+        assert count_model(encoder)["head"] == sum(p.numel() for p in pooler.parameters()), family
+
+
+@pytest.mark.parametrize("kept", [(0, 1, 2, 3), (0, 3), (0, 2, 3), (1, 2), (0, 1, 2, 4)])
+def test_global_layers_of_a_student_have_a_period(kept):
+    config = pico.config_of("modernbert", 100)
+    config.layer_types = ["full_attention" if layer % 3 == 0 else "sliding_attention" for layer in range(6)]
+    config.num_hidden_layers = 6
+    teacher = shallow_config(config, kept)
+    student = plan_student(teacher, PRESETS["bert-medium"])
+    period = attention_period(student.layer_types)
+    assert period == attention_period(teacher.layer_types) or not attention_period(teacher.layer_types)
+    assert student.to_dict()["global_attn_every_n_layers"] == period and len(student.layer_types) == 8
