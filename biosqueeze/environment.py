@@ -51,7 +51,7 @@ def current_environment() -> Environment:
         system=platform.platform(terse=True),
         cpu=cpu_name(),
         cpu_flags=cpu_flags(),
-        packages={name: _version(name) for name in _PACKAGES},
+        packages={name: package_version(name) for name in _PACKAGES},
     )
 
 
@@ -81,7 +81,8 @@ def lacks_vnni() -> bool:
     return is_x86 and not _VNNI_FLAGS & set(cpu_flags())
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Return the version of a package; None where no package of that name is installed."""
     import importlib.metadata  # takes 15 ms, which --help should not spend
 
     try:

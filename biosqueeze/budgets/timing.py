@@ -3,7 +3,6 @@
 import copy
 import functools
 import hashlib
-import importlib.metadata
 import json
 import math
 import tempfile
@@ -21,7 +20,7 @@ from biosqueeze.budgets.plausibility import TimedModel, contradiction
 from biosqueeze.budgets.shapes import Shape, config_for, own_shape
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.cache import cache_folder, load_or_build
-from biosqueeze.environment import current_environment
+from biosqueeze.environment import current_environment, package_version
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
@@ -114,7 +113,7 @@ class TimingRequest:
         runtime, _ = parse_spec(self.spec)
         facts = {
             "machine": asdict(current_environment()),
-            "runtime": importlib.metadata.version(runtime),
+            "runtime": package_version(runtime),
             "spec": canonical_spec(self.spec),
             "run": [self.batch, self.length, self.threads],
             "architecture": self.architecture,
