@@ -64,7 +64,7 @@ class Kind(SequenceKind):
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits: see `readers.relations.read`."""
-        return _relations.read(self.formulation, source, splits)
+        return _relations.read(self.formulation, source, splits, self.pairs)
 
     def example_from_record(self, record: Mapping[str, Any]) -> Relation | Passage:
         """Return an unlabelled example: see `readers.relations.unlabelled_passage` and `unlabelled_relation`."""
