@@ -191,7 +191,9 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
         scheme = MULTI.name
     if is_tagger:
         scheme = scheme_of(names.new)
-        if options.labels and formulation.pop("merge_types", None) is None and "types" in formulation:
+        if options.labels and formulation.pop("merge_types", None):
+            formulation.pop("types", None)  # they are of the data, and the tags have no types
+        elif options.labels and "types" in formulation:
             formulation["types"] = [renamed[kind] for kind in formulation["types"] if kind in renamed]
     elif formulation.get("negative"):
         formulation["negative"] = renamed.get(formulation["negative"])

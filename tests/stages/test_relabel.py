@@ -106,6 +106,12 @@ def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) ->
     assert shell("relabel", path, "--labels", "O,B-Protein,I-Protein,-,-", "--out", tmp_path / "new").code == 0
     task = open_checkpoint(str(tmp_path / "new")).task
     assert task is not None and task.formulation == {"types": ["Protein"]}
+    path = pico.save("bert", tmp_path / "merged", head=TAGGER, labels=("O", "B", "I"))
+    merged = {"name": "ner", "formulation": {"merge_types": True, "types": ["protein", "DNA"]}}
+    write_manifest(path, stage="finetune", task=merged)
+    assert shell("relabel", path, "--labels", "O,B-Gene,I-Gene", "--out", tmp_path / "typed").code == 0
+    task = open_checkpoint(str(tmp_path / "typed")).task
+    assert task is not None and task.formulation == {}
     path = pico.save("bert", tmp_path / "re", head=CLASSIFIER, labels=("a", "b", "c"))
     write_manifest(path, stage="finetune", task={"name": "relation", "formulation": {"negative": "a"}})
     for names, negative in (("NEG,up,down", {"negative": "NEG"}), ("-,up,down", {})):
