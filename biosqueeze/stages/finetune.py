@@ -154,15 +154,17 @@ class _FineTuningRequest:
             UsageError: there is no such metric, or the data or the model do not fit the options.
         """
         from biosqueeze.finetuning.data import read_splits, select_metric
-        from biosqueeze.finetuning.point_checks import check_points_on_data
+        from biosqueeze.finetuning.point_checks import check_points_on_data, read_at_points
         from biosqueeze.models.loading.load import load_config
 
-        data = read_splits(self.setup, _split_options(self.options, source))
+        splits, points = _split_options(self.options, source), _points(self.options)
+        data = read_splits(self.setup, splits)
         if self.reason:
             note(self.reason)
         metric = select_metric(self.setup.for_data(data), self.options.metric, data)
         config, examples = load_config(self.source), len(data.splits["train"])
-        check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
+        check_points_on_data(self.options, points, config, data.output_type, examples)
+        read_at_points(self.options, points, self.setup, splits)
         return data, metric
 
     def checked(self) -> "Dataset":

@@ -128,6 +128,26 @@ def test_every_point_is_checked_before_the_first_run(
     assert not [*Path().glob("out*")]
 
 
+@pytest.mark.parametrize(
+    ("grid", "code", "says"),
+    [
+        ("representation=cls,entity-starts", 2, "reads the marker before each entity"),
+        ("entities=dummy,markers", 1, "needs the entities' own names"),
+    ],
+)
+def test_the_data_are_read_as_at_every_point(
+    grid: str, code: int, says: str, pico_bert: Path, tmp_path: Path, shell: Shell
+) -> None:
+    for split in ("train", "dev"):
+        rows = [f"@DRUG$ blocks {split} @GENE$ {number} .\t{number % 2}" for number in range(8)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    words = ("--data", tmp_path, "--task", "relation", "--grid", grid, "--dry-run")
+    said = shell("finetune", pico_bert, *words)
+    assert said.code == code
+    assert f"--grid {grid.replace('=cls,', '=').replace('=dummy,', '=')}: " in said.err
+    assert says in said.err
+
+
 def test_a_dev_split_that_selects_nothing_is_said(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
     said = shell("finetune", pico_bert, "--data", folder(tmp_path, dev="the\tO\nheart\tO\n"), *QUICK)
     assert said.code == 0, said.err
