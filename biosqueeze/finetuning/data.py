@@ -1,7 +1,8 @@
 """The task of a fine-tuning, its training and dev examples, and the metric that selects the best checkpoint."""
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from biosqueeze.benchmarks.counts import warn_of_counts
@@ -53,11 +54,24 @@ class TaskSetup:
         )
 
 
-def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
-    """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's."""
+def open_task_setup(name: str, formulation: Formulation, written: Collection[str] = ()) -> TaskSetup:
+    """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's.
+
+    Args:
+        name: of the kind or benchmark.
+        formulation: of the options.
+        written: names of options that were given, which count even where they equal the default.
+    """
     kind, benchmark = resolve_task(name)
     if benchmark:
-        formulation = replace(formulation, **{**benchmark.formulation, **formulation.non_defaults()})
+        values = dict(benchmark.formulation)
+        if formulation.tagger == "crf":  # it has one tag per word
+            values.pop("label_all_pieces", None)
+        values |= formulation.non_defaults()
+        values |= {
+            field.name: getattr(formulation, field.name) for field in fields(formulation) if field.name in written
+        }
+        formulation = replace(formulation, **values)
     return TaskSetup(name, kind, open_task(kind, formulation), benchmark)
 
 

@@ -45,7 +45,8 @@ def check_points(
             check_training_options(options, evaluated=True)
             if "epochs" in point and options.steps:
                 raise UsageError("--epochs has no effect with --steps; leave out one of the two")
-            custom_head_of(open_task_setup(str(values["task"]), Formulation.from_options(options)).task.formulation)
+            setup = open_task_setup(str(values["task"]), Formulation.from_options(options), options.written)
+            custom_head_of(setup.task.formulation)
         except UsageError as error:
             words = [*_words("--set", overrides or {}), *_words("--grid", point)]
             raise UsageError(f"{' '.join(words)}: {error}" if words else str(error)) from error
@@ -110,11 +111,11 @@ def read_at_points(
 
 
 def _at_point(options: FineTuningOptions, point: GridPoint) -> Any:
-    return replace(options, **point)
+    return replace(options, **point, sources={**options.sources, **dict.fromkeys(point, "flag")})
 
 
 def _setup_of(options: Any) -> TaskSetup:
-    return open_task_setup(options.task, Formulation.from_options(options))
+    return open_task_setup(options.task, Formulation.from_options(options), options.written)
 
 
 def _words(flag: str, values: Mapping[str, Any]) -> list[str]:

@@ -213,7 +213,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         guessed = certain_task(data, form)
         options = replace(options, task=guessed.kind)
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
-    setup = open_task_setup(str(options.task), form)
+    setup = open_task_setup(str(options.task), form, options.written)
     check_training_options(options, evaluated=True)
     if _is_search(options):
         last_seed = options.seed + options.seeds - 1
@@ -377,11 +377,12 @@ def _points(options: Options) -> "list[GridPoint]":
 
 def _shared_by_runs(options: Options) -> dict[str, Any]:
     """Return the options of all runs of a search."""
-    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
+    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau, and
+    # `label-all-pieces = false` replaces that of a benchmark.
     return {
         name: value
         for name, field in _fields_of_runs().items()
-        if (value := getattr(options, name)) != () and (value != field.default or options.is_given(name))
+        if (value := getattr(options, name)) not in ((), None) and (value != field.default or name in options.written)
     }
 
 

@@ -11,6 +11,7 @@ from biosqueeze.finetuning.data import SplitOptions, open_task_setup, read_split
 from biosqueeze.finetuning.run_processes import SPLIT_SEED, RunProcesses
 from biosqueeze.finetuning.runs import _train_and_test
 from biosqueeze.finetuning.search import SearchPlan
+from biosqueeze.stages import finetune
 from biosqueeze.tasks.formulation import Formulation
 
 
@@ -25,6 +26,23 @@ def splits(data: str, seed: int) -> dict[str, list[str]]:
     options = SplitOptions(data, seed, dev_share=0.2, train_size=10)
     read = read_splits(open_task_setup("classification", Formulation()), options)
     return {split: [example.texts[0] for example in examples] for split, examples in read.splits.items()}
+
+
+def test_options_that_are_given_replace_those_of_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that equal the default, and in the runs of a search."""
+    forms = [open_task_setup("blurb/jnlpba", Formulation(), given).task.formulation for given in ((), {"merge_types"})]
+    assert [form.merge_types for form in forms] == [True, False]
+    crf = open_task_setup("compact/jnlpba", Formulation(tagger="crf")).task.formulation
+    assert crf == Formulation(tagger="crf")
+    options = finetune.Options(checkpoint="m", data="d", seeds=2, sources={"merge_types": "recipe"})
+
+    def call(_self: object, _name: str, _arguments: object, variables: Mapping[str, str], _log: Path) -> str:
+        raise SqueezeError(variables["BIOSQUEEZE_FINETUNE_MERGE_TYPES"])
+
+    monkeypatch.setattr(RunProcesses, "call", call)
+    for run in finetune._search_plan(options, tmp_path / "out").runs():
+        with pytest.raises(SqueezeError, match=r"^false$"):
+            _train_and_test(run, RunProcesses(), {}, "best")
 
 
 def test_questions_about_a_passage_stay_together(tmp_path: Path) -> None:
