@@ -65,6 +65,17 @@ def test_questions_about_a_passage_stay_together(tmp_path: Path) -> None:
     assert not train & dev
 
 
+def test_hypotheses_of_a_premise_stay_together(tmp_path: Path) -> None:
+    labels = ("entailment", "neutral", "contradiction")
+    pairs = [(f"Premise {n} of several words.", f"Hypothesis {label}.", label) for n in range(20) for label in labels]
+    rows = [json.dumps(dict(zip(("sentence1", "sentence2", "label"), pair, strict=True))) for pair in pairs]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    read = read_splits(open_task_setup("nli", Formulation()), SplitOptions(str(tmp_path), 0, dev_share=0.2))
+    train, dev = ([pair.texts[0] for pair in read.splits[split]] for split in ("train", "dev"))
+    assert len(dev) == 12
+    assert not {*train} & {*dev}
+
+
 def test_all_runs_of_a_search_have_one_dev_split(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dev: list[list[str]] = []
     train: list[list[str]] = []
