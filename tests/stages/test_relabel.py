@@ -122,6 +122,18 @@ def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) ->
 
 
 @pytest.mark.parametrize(
+    ("names", "negative"),
+    [("unrelated pair,up,down", "unrelated pair"), ("x,false,down", "x"), ("no,up,down", None), ("-,up,down", None)],
+)
+def test_a_renamed_negative_label_stays_one(names: str, negative: str | None, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "re", head=CLASSIFIER, labels=("false", "up", "down"))
+    write_manifest(path, stage="finetune", task={"name": "relation", "labels": ["false", "up", "down"]})
+    assert shell("relabel", path, "--labels", names, "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.formulation.get("negative") == negative
+
+
+@pytest.mark.parametrize(
     ("metric", "kept"), [("f1", "f1"), ("f1-Gene", "f1-Protein"), ("f1-X", None), ("f1-Y", "f1-Y")]
 )
 def test_the_metric_of_a_class_has_its_new_name(metric: str, kept: str, tmp_path: Path, shell: Shell) -> None:

@@ -206,12 +206,17 @@ def negative_of(labels: Sequence[str], requested: str | None) -> str | None:
     """
     if requested is not None:
         return requested if requested in labels else None
-    usual = sorted(label for label in set(labels) if _is_negative(label))
+    usual = usual_negatives(labels)
     if len(usual) > 1:
         raise UsageError(
             f"{', '.join(map(repr, usual))} could each mean no relation; name the right one: --negative {usual[0]}"
         )
     return usual[0] if usual else None
+
+
+def usual_negatives(labels: Sequence[str]) -> list[str]:
+    """Return the labels with a usual name of no relation."""
+    return sorted(label for label in set(labels) if _is_negative(label))
 
 
 def _is_negative(label: str) -> bool:
