@@ -200,6 +200,8 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
     formulation = {name: value for name, value in formulation.items() if value not in (None, [])}
     data = source.task.data if set(names.old) <= set(names.new) else None
     metric = _metric(source.task.metric, {_class_of(old, is_tagger) for old in names.old}, renamed)
+    if options.multi_label and metric == "micro_f1":
+        metric = "f1"  # the name of the same average over sets of labels
     return replace(source.task, data=data, labels=names.new, scheme=scheme, metric=metric, formulation=formulation)
 
 

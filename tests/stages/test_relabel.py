@@ -144,6 +144,14 @@ def test_the_metric_of_a_class_has_its_new_name(metric: str, kept: str, tmp_path
     assert task is not None and task.metric == kept
 
 
+def test_the_metric_of_several_labels_is_one_of_theirs(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=("a", "b", "c"))
+    write_manifest(path, stage="finetune", task={"name": "classification", "metric": "micro_f1", "scheme": "single"})
+    assert shell("relabel", path, "--multi-label", "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.metric == "f1"
+
+
 def test_a_new_name_keeps_the_graphs(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:
     path = shutil.copytree(pico_ner, tmp_path / "tagger")
     old = open_checkpoint(str(path)).labels
