@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import OF_SEARCHES, FineTuningOptions
 from biosqueeze.options import (
     Bounds,
@@ -176,6 +176,7 @@ class _FineTuningRequest:
         if not self.options.folds:
             return self.read(self.options.data)[0]
         first, *others = _folds(self.options)
+        note(f"{self.options.data}: {len(others) + 1} folds")
         data = self._checked_fold(first)
         splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
         with quietly():
@@ -391,9 +392,6 @@ def _fields_of_runs() -> dict[str, OptionField]:
 
 
 def _folds(options: Options) -> list[str]:
-    from biosqueeze.data.records.splits import folds
+    from biosqueeze.finetuning.folds import complete_folds
 
-    directories = [str(path) for path in folds(Path(options.data).expanduser())]
-    if not directories:
-        raise SqueezeError(f"{options.data} has no numbered folds (1/, 2/, ..., each with train and test files)")
-    return directories
+    return [str(path) for path in complete_folds(Path(options.data).expanduser())]

@@ -297,6 +297,18 @@ def test_every_fold_is_checked_before_the_first_run(
     assert (said.code, says in said.err) == (2, True), said.err
 
 
+def test_a_fold_without_train_is_named(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    for place in (tmp_path / "cv" / name for name in "123"):
+        place.mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            (place / f"{split}.tsv").write_text(f"{split}\tO\n{GOOD}")
+    words = ("--data", "cv", "--task", "ner", "--folds", "--dry-run")
+    assert "cv: 3 folds" in shell("finetune", pico_bert, *words).err
+    (tmp_path / "cv/2/train.tsv").rename(tmp_path / "cv/2/tarin.tsv")
+    said = shell("finetune", pico_bert, *words)
+    assert (said.code, "cv/2 is no fold as 1 is: it has dev.tsv, tarin.tsv, test.tsv" in said.err) == (1, True)
+
+
 def test_finished_runs_of_a_search_are_kept(
     pico_bert: Path, learnable: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
