@@ -15,7 +15,6 @@ from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.records.splits import folds
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.finetuning.folds import complete_folds
 from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
 from biosqueeze.finetuning.options import FineTuningOptions
 from biosqueeze.finetuning.runs import FineTuningRun
@@ -152,7 +151,7 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
 
     Where there is no dev split (BioASQ, the folds of GAD and EU-ADR), a share of train is held out as dev.
     """
-    parts = complete_folds(data)[: benchmark.folds_used or None] if benchmark.folds and folds(data) else ()
+    parts = folds(data)[: benchmark.folds_used or None] if benchmark.folds else ()
     task, directories = _task_of(benchmark, options), parts or (data,)
     read = partial(_read_splits, benchmark, task, directories, options)
     if "dev_share" in options and not options.get("with_dev"):
