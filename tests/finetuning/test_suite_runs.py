@@ -33,6 +33,16 @@ def test_without_a_dev_split_train_is_divided(
     assert f"so {share:.0%} of train is held out as dev" in found.data_facts.note
 
 
+@pytest.mark.parametrize(("given", "left"), [({"dev_share": 0.2}, 8), (WITH_DEV, 9)])
+def test_what_is_held_out_is_not_trained_on(given: Mapping[str, Any], left: int, root: Path) -> None:
+    """The rest is what --train-size is checked against."""
+    for split, count in (("train", 10), ("dev", 2)):
+        rows = "".join(f"{split}\tO\n{n}\tB-Disease\n\n" for n in range(count))
+        (root / "NCBI-disease" / f"{split}.tsv").write_text(rows)
+    (found,), _ = find_benchmarks(load_suite("blurb"), root, ["ncbi-disease"], {"": given})
+    assert found.data_facts.examples == left
+
+
 def test_a_damaged_dev_split_is_no_missing_one(root: Path, capsys: pytest.CaptureFixture) -> None:
     (root / "NCBI-disease" / "dev.tsv").write_text("the\n")
     with pytest.raises(SqueezeError, match="can be run; the warnings say why"):
