@@ -131,10 +131,11 @@ def find_benchmarks(
 def paper_options(benchmark: Benchmark) -> dict[str, Any]:
     """Return the paper's hyperparameters as options of finetune: the highest rate and the smallest batch of a grid."""
     hyper: Hyperparameters = benchmark.hyper
-    kind = open_task(benchmark.kind)
+    # That of a classification depends on whether the data have one label or several for a text.
+    default = None if benchmark.kind == "classification" else open_task(benchmark.kind).METRIC
     options = {
         "task": benchmark.kind,
-        "metric": benchmark.metric if benchmark.metric != kind.METRIC else None,
+        "metric": benchmark.metric if benchmark.metric != default else None,
         "lr": max(hyper.learning_rates),
         "batch_size": min(hyper.batch_sizes),
         "epochs": hyper.epochs or EPOCHS,
