@@ -76,6 +76,26 @@ def test_hypotheses_of_a_premise_stay_together(tmp_path: Path) -> None:
     assert not {*train} & {*dev}
 
 
+@pytest.mark.parametrize(
+    ("task", "row", "missing"),
+    [
+        ("classification", '{"text": "SPLIT NUMBER", "labels": ["LABEL", "c"]}', "a"),
+        ("ner", "SPLIT NUMBER\tB-LABEL\nof\tO\n", "a"),
+        ("similarity", '{"sentence1": "SPLIT", "sentence2": "NUMBER", "score": NUMBER}', ""),
+    ],
+)
+def test_labels_that_are_not_drawn_are_named(
+    task: str, row: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("train", "dev"):
+        rows = [row.replace("LABEL", "ab"[n > 0]).replace("NUMBER", str(n)) for n in range(50)]
+        path = tmp_path / f"{split}.{'tsv' if task == 'ner' else 'jsonl'}"
+        path.write_text("\n".join(rows).replace("SPLIT", split))
+    read_splits(open_task_setup(task, Formulation()), SplitOptions(str(tmp_path), 0, train_size=5))
+    said = capsys.readouterr().err
+    assert f"no drawn example has {missing}, so" in said if missing else "no drawn" not in said
+
+
 def test_all_runs_of_a_search_have_one_dev_split(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dev: list[list[str]] = []
     train: list[list[str]] = []
