@@ -261,7 +261,8 @@ def _warn_of_removed(runs: Sequence[FineTuningRun], results: Mapping[int, RunRes
 
 def _note_scores(run: FineTuningRun, result: RunResult) -> None:
     # The score of a label is missing where no test example has the label.
-    test = f", test {result.test['metrics'].get(result.metric, 0.0):.4f}" if result.test else ""
+    score = result.test["metrics"].get(result.metric) if result.test else None
+    test = "" if score is None else f", test {score:.4f}"
     note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
 
 
