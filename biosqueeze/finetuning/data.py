@@ -135,10 +135,10 @@ def _warn_of_undrawn_labels(data: Dataset, drawn: Sequence[Any]) -> None:
     if not data.output_type.has_classes:
         return
     found = {label for example in drawn for label in ((example.gold,) if class_of(example) else example.gold)}
-    labels: Collection[str] = data.labels
+    labels = set(data.labels)
     if data.output_type == TOKENS:
-        found, labels = ({split_tag(tag)[1]: "" for tag in tags} for tags in (found, labels))
-    if missing := [label for label in labels if label not in found]:
+        found, labels = ({split_tag(tag)[1] for tag in tags} for tags in (found, labels))
+    if missing := sorted(labels - found):
         warn(f"no drawn example has {shortened(missing)}, so the model cannot learn that; draw more examples")
 
 
