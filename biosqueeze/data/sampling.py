@@ -48,7 +48,7 @@ def check_train_size(size: int | None, total: int) -> None:
 def hold_out(examples: Sequence[Item], share: float, seed: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Divide examples in two, the second with about `share` of them, drawn as by `draw_examples`; at least one each.
 
-    Examples of one document, as its sentences, are not divided, unless it is the only one.
+    Examples of one document (sentences, or hypotheses of a premise) are not divided, unless it is the only one.
 
     Raises:
         UsageError: there are fewer than two examples.

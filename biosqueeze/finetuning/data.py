@@ -1,19 +1,23 @@
 """The task of a fine-tuning, its training and dev examples, and the metric that selects the best checkpoint."""
 
 import os
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from biosqueeze.benchmarks.counts import warn_of_counts
 from biosqueeze.benchmarks.suite import Benchmark, resolve_task
-from biosqueeze.data.sampling import describe_draw, draw_examples, hold_out
+from biosqueeze.data.output_types import TOKENS
+from biosqueeze.data.records.splits import shortened
+from biosqueeze.data.sampling import class_of, describe_draw, draw_examples, hold_out
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.run_processes import SPLIT_SEED
 from biosqueeze.manifest import TaskRecord
 from biosqueeze.options.rules import alternatives
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Task, open_task
+from biosqueeze.tasks.encoding.tag_schemes import split_tag
 from biosqueeze.tasks.formulation import Formulation
 from biosqueeze.tasks.sniffing import Guess, guess
 
@@ -53,11 +57,24 @@ class TaskSetup:
         )
 
 
-def open_task_setup(name: str, formulation: Formulation) -> TaskSetup:
-    """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's."""
+def open_task_setup(name: str, formulation: Formulation, written: Collection[str] = ()) -> TaskSetup:
+    """Return the task of a kind or of a named benchmark; options that were given replace the benchmark's.
+
+    Args:
+        name: of the kind or benchmark.
+        formulation: of the options.
+        written: names of options that were given, which count even where they equal the default.
+    """
     kind, benchmark = resolve_task(name)
     if benchmark:
-        formulation = replace(formulation, **{**benchmark.formulation, **formulation.non_defaults()})
+        values = dict(benchmark.formulation)
+        if formulation.tagger == "crf":  # it has one tag per word
+            values.pop("label_all_pieces", None)
+        values |= formulation.non_defaults()
+        values |= {
+            field.name: getattr(formulation, field.name) for field in fields(formulation) if field.name in written
+        }
+        formulation = replace(formulation, **values)
     return TaskSetup(name, kind, open_task(kind, formulation), benchmark)
 
 
@@ -109,7 +126,20 @@ def read_splits(setup: TaskSetup, options: SplitOptions) -> Dataset:
         total = len(splits["train"])
         splits["train"] = draw_examples(splits["train"], options.train_size, options.seed)
         note(f"trained on {describe_draw(splits['train'], total)}, drawn with seed {options.seed}")
+        _warn_of_undrawn_labels(data, splits["train"])
     return replace(data, splits=splits)
+
+
+def _warn_of_undrawn_labels(data: Dataset, drawn: Sequence[Any]) -> None:
+    """Warn of labels, or types of entities, that no drawn example has."""
+    if not data.output_type.has_classes:
+        return
+    found = {label for example in drawn for label in ((example.gold,) if class_of(example) else example.gold)}
+    labels = set(data.labels)
+    if data.output_type == TOKENS:
+        found, labels = ({split_tag(tag)[1] for tag in tags} for tags in (found, labels))
+    if missing := sorted(labels - found):
+        warn(f"no drawn example has {shortened(missing)}, so the model cannot learn that; draw more examples")
 
 
 def _split_seed(options: SplitOptions) -> int:

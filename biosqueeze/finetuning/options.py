@@ -43,7 +43,8 @@ class FineTuningOptions(TrainingOptions):
     ] = 0.0
     train_size: Annotated[
         int | None,
-        "Number of training examples to use, drawn with --seed; the labels keep their proportions. Default: all.",
+        "Number of training examples to use, drawn with --seed. Classes keep their proportions, labels and tags "
+        "of which an example has several need not. Default: all.",
         Bounds(least=1),
         Group.DATA,
     ] = None

@@ -261,7 +261,8 @@ def _warn_of_removed(runs: Sequence[FineTuningRun], results: Mapping[int, RunRes
 
 def _note_scores(run: FineTuningRun, result: RunResult) -> None:
     # The score of a label is missing where no test example has the label.
-    test = f", test {result.test['metrics'].get(result.metric, 0.0):.4f}" if result.test else ""
+    score = result.test["metrics"].get(result.metric) if result.test else None
+    test = "" if score is None else f", test {score:.4f}"
     note(f"{run.name}: {result.metric} on dev {result.dev_score:.4f}{test}, {result.seconds / 60:.1f} min")
 
 
@@ -284,7 +285,8 @@ def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot, kee
         flags = option_flags(run.options, option_defaults("finetune"))
         arguments = [*flags, "--out", str(run.directory), "--resume", "auto"]
         split = {} if run.split_seed is None else {SPLIT_SEED: str(run.split_seed)}
-        processes.call(run.name, ["finetune", run.checkpoint, *arguments], {**slot, **split}, run.log)
+        variables = {**slot, **split, **_switched_off(run)}
+        processes.call(run.name, ["finetune", run.checkpoint, *arguments], variables, run.log)
     written = _checked_manifest(run)
     test = None
     if run.test:
@@ -295,6 +297,13 @@ def _train_and_test(run: FineTuningRun, processes: RunProcesses, slot: Slot, kee
     facts = {"checkpoint": run.checkpoint, "inputs": dict(run.inputs), "keep": keep}
     write_json(run.record, {**facts, **vars(result)})
     return result
+
+
+def _switched_off(run: FineTuningRun) -> dict[str, str]:
+    """Return the variables of options that are false and have no --no-NAME: a benchmark may have set them."""
+    defaults = option_defaults("finetune")
+    off = (name for name, value in run.options.items() if value is False and defaults.get(name) is False)
+    return {f"BIOSQUEEZE_FINETUNE_{name.upper()}": "false" for name in off}
 
 
 def _checked_manifest(run: FineTuningRun) -> Manifest:

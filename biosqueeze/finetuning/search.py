@@ -132,11 +132,16 @@ def spread(scores: Sequence[float]) -> dict[str, Any]:
 
 
 def _score_folds(finished: Sequence[_Finished], metric: str, jobs: int | None) -> dict[str, Any]:
-    """Return the test scores of the best run of each fold."""
+    """Return the test scores of the best run of each fold; None where the test split does not have that score."""
     runs, results = zip(*finished, strict=True)
     winners = [replace(runs[number], test=True) for number in best_of_groups(runs, dict(enumerate(results)))]
-    scores = [r.test["metrics"].get(metric, 0.0) for r in execute(winners, jobs=jobs, keep="best") if r.test]
-    summary = {"test": scores, **spread(scores)}
+    every = [r.test["metrics"].get(metric) for r in execute(winners, jobs=jobs, keep="best") if r.test]
+    scores = [score for score in every if score is not None]
+    if len(scores) < len(every):
+        note(f"{len(every) - len(scores)} of {len(every)} folds have no {metric} on test, and are left out of the mean")
+    if not scores:
+        return {"test": every}
+    summary = {"test": every, **spread(scores)}
     note(f"test {metric} over {len(scores)} folds: mean {summary['mean']:.4f}, median {summary['median']:.4f}")
     return summary
 

@@ -14,6 +14,7 @@ from biosqueeze.benchmarks.suite import Benchmark, Hyperparameters, Suite
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.data.output_types import OutputType
 from biosqueeze.data.records.splits import folds
+from biosqueeze.data.sampling import hold_out
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.grid import GridPoint, find_option, format_value, parse_grid, parse_value
 from biosqueeze.finetuning.options import FineTuningOptions
@@ -130,10 +131,11 @@ def find_benchmarks(
 def paper_options(benchmark: Benchmark) -> dict[str, Any]:
     """Return the paper's hyperparameters as options of finetune: the highest rate and the smallest batch of a grid."""
     hyper: Hyperparameters = benchmark.hyper
-    kind = open_task(benchmark.kind)
+    # That of a classification depends on whether the data have one label or several for a text.
+    default = None if benchmark.kind == "classification" else open_task(benchmark.kind).METRIC
     options = {
         "task": benchmark.kind,
-        "metric": benchmark.metric if benchmark.metric != kind.METRIC else None,
+        "metric": benchmark.metric if benchmark.metric != default else None,
         "lr": max(hyper.learning_rates),
         "batch_size": min(hyper.batch_sizes),
         "epochs": hyper.epochs or EPOCHS,
@@ -153,14 +155,14 @@ def _check_data(benchmark: Benchmark, data: Path, options: Mapping[str, Any]) ->
     """
     parts = folds(data)[: benchmark.folds_used or None] if benchmark.folds else ()
     task, directories = _task_of(benchmark, options), parts or (data,)
-    read = partial(_read_splits, benchmark, task, directories, options)
+    read = partial(_read_splits, benchmark, task, directories)
     if "dev_share" in options and not options.get("with_dev"):
-        return BenchmarkFineTuning(benchmark, data, options, read(("train", "test")), parts)
+        return BenchmarkFineTuning(benchmark, data, options, read(options, ("train", "test")), parts)
     if all("dev" in task.splits(str(directory)) for directory in directories):
-        return BenchmarkFineTuning(benchmark, data, options, read(("train", "dev", "test")), parts)
-    facts = read(("train", "test"))
+        return BenchmarkFineTuning(benchmark, data, options, read(options, ("train", "dev", "test")), parts)
     held_out = {"dev_share": DEV_SHARE, **options}
     held_out.pop("with_dev", None)  # there is none to train on
+    facts = read(held_out, ("train", "test"))
     said = f"there is no dev split, so {held_out['dev_share']:.0%} of train is held out as dev"
     warn(f"{benchmark.title}: {said}")
     facts = replace(facts, note="; ".join(filter(None, (facts.note, said))))
@@ -173,6 +175,12 @@ def _task_of(benchmark: Benchmark, options: Mapping[str, Any]) -> Task:
     return open_task(benchmark.kind, Formulation(**formulation))
 
 
+def _left_to_train(splits: Mapping[str, Sequence[Any]], options: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the examples of which --train-size draws: those that are not held out as dev."""
+    pool = [*splits["train"], *(splits["dev"] if options.get("with_dev") else ())]
+    return hold_out(pool, options["dev_share"], seed=0)[0] if options.get("dev_share") else pool
+
+
 def _read_splits(
     benchmark: Benchmark, task: Task, directories: Sequence[Path], options: Mapping[str, Any], splits: Sequence[str]
 ) -> DataFacts:
@@ -181,7 +189,7 @@ def _read_splits(
     # Of a cross-validated set the papers count the whole, not the folds.
     differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))
     other_split = [f"the published scores are those of {benchmark.published_on}"] if benchmark.published_on else []
-    examples = min(len(each.splits["train"]) for each in data)
+    examples = min(len(_left_to_train(each.splits, options)) for each in data)
     return DataFacts("; ".join([*differences, *other_split]), examples, data[0].output_type)
 
 

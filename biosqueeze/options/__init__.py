@@ -105,6 +105,11 @@ class StageOptions:
         """
         check_options(self, self.NEEDS_ONE_OF)
 
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the options that the user wrote, whatever their values."""
+        return frozenset(name for name, source in self.sources.items() if source != "default")
+
     def is_given(self, name: str) -> bool:
         """Whether the user gave the option: its value differs from the default, or the default was written out."""
         return is_given(self, name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.checkpoint import Checkpoint, copy_curves, copy_files, open_checkpoint, write_result
-from biosqueeze.errors import SqueezeError, UsageError
+from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import OF_SEARCHES, FineTuningOptions
 from biosqueeze.options import (
     Bounds,
@@ -154,15 +154,17 @@ class _FineTuningRequest:
             UsageError: there is no such metric, or the data or the model do not fit the options.
         """
         from biosqueeze.finetuning.data import read_splits, select_metric
-        from biosqueeze.finetuning.point_checks import check_points_on_data
+        from biosqueeze.finetuning.point_checks import check_points_on_data, read_at_points
         from biosqueeze.models.loading.load import load_config
 
-        data = read_splits(self.setup, _split_options(self.options, source))
+        splits, points = _split_options(self.options, source), _points(self.options)
+        data = read_splits(self.setup, splits)
         if self.reason:
             note(self.reason)
         metric = select_metric(self.setup.for_data(data), self.options.metric, data)
         config, examples = load_config(self.source), len(data.splits["train"])
-        check_points_on_data(self.options, _points(self.options), config, data.output_type, examples)
+        check_points_on_data(self.options, points, config, data.output_type, examples)
+        read_at_points(self.options, points, self.setup, splits)
         return data, metric
 
     def checked(self) -> "Dataset":
@@ -174,6 +176,7 @@ class _FineTuningRequest:
         if not self.options.folds:
             return self.read(self.options.data)[0]
         first, *others = _folds(self.options)
+        note(f"{self.options.data}: {len(others) + 1} folds")
         data = self._checked_fold(first)
         splits = ("train", "test") if self.options.dev_share else ("train", "dev", "test")
         with quietly():
@@ -211,7 +214,7 @@ def _resolve(options: Options, *, weights: bool = True) -> _FineTuningRequest:
         guessed = certain_task(data, form)
         options = replace(options, task=guessed.kind)
         reason = f"task {guessed.kind}, because {guessed.reason}; --task names another"
-    setup = open_task_setup(str(options.task), form)
+    setup = open_task_setup(str(options.task), form, options.written)
     check_training_options(options, evaluated=True)
     if _is_search(options):
         last_seed = options.seed + options.seeds - 1
@@ -375,11 +378,12 @@ def _points(options: Options) -> "list[GridPoint]":
 
 def _shared_by_runs(options: Options) -> dict[str, Any]:
     """Return the options of all runs of a search."""
-    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau.
+    # A value that is given matters even where it equals the default: --epochs ends a training with a plateau, and
+    # `label-all-pieces = false` replaces that of a benchmark.
     return {
         name: value
         for name, field in _fields_of_runs().items()
-        if (value := getattr(options, name)) != () and (value != field.default or options.is_given(name))
+        if (value := getattr(options, name)) not in ((), None) and (value != field.default or name in options.written)
     }
 
 
@@ -388,9 +392,6 @@ def _fields_of_runs() -> dict[str, OptionField]:
 
 
 def _folds(options: Options) -> list[str]:
-    from biosqueeze.data.records.splits import folds
+    from biosqueeze.finetuning.folds import complete_folds
 
-    directories = [str(path) for path in folds(Path(options.data).expanduser())]
-    if not directories:
-        raise SqueezeError(f"{options.data} has no numbered folds (1/, 2/, ..., each with train and test files)")
-    return directories
+    return [str(path) for path in complete_folds(Path(options.data).expanduser())]

@@ -191,14 +191,27 @@ def _task(options: Options, source: Checkpoint, names: _Names) -> TaskRecord | N
         scheme = MULTI.name
     if is_tagger:
         scheme = scheme_of(names.new)
-        if options.labels and formulation.pop("merge_types", None) is None and "types" in formulation:
+        if options.labels and formulation.pop("merge_types", None):
+            formulation.pop("types", None)  # they are of the data, and the tags have no types
+        elif options.labels and "types" in formulation:
             formulation["types"] = [renamed[kind] for kind in formulation["types"] if kind in renamed]
-    elif formulation.get("negative"):
-        formulation["negative"] = renamed.get(formulation["negative"])
+    elif source.task.name == "relation":
+        formulation["negative"] = _negative(formulation.get("negative"), names, renamed)
     formulation = {name: value for name, value in formulation.items() if value not in (None, [])}
     data = source.task.data if set(names.old) <= set(names.new) else None
     metric = _metric(source.task.metric, {_class_of(old, is_tagger) for old in names.old}, renamed)
+    if options.multi_label and metric == "micro_f1":
+        metric = "f1"  # the name of the same average over sets of labels
     return replace(source.task, data=data, labels=names.new, scheme=scheme, metric=metric, formulation=formulation)
+
+
+def _negative(recorded: str | None, names: _Names, renamed: Mapping[str, str]) -> str | None:
+    """Return the new name of the label for no relation; None where it needs no record, or was removed."""
+    from biosqueeze.tasks.readers.relations import usual_negatives  # imports NumPy
+
+    usual, still_usual = usual_negatives(names.old), usual_negatives(names.new)
+    new = renamed.get(recorded or (usual[0] if len(usual) == 1 else ""))
+    return new if recorded or still_usual != [new] else None
 
 
 def _class_of(label: str, is_tagger: bool) -> str:

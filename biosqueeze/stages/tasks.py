@@ -133,7 +133,7 @@ def _inspect(options: Options, source: str) -> Outcome:
 
     form = Formulation.from_options(options)
     name, other_kinds = (options.task, ()) if options.task else _guess_kind(source, form)
-    setup = open_task_setup(name, form)
+    setup = open_task_setup(name, form, options.written)
     kind, benchmark = setup.kind, setup.benchmark
     data = read_available(setup.task, source)
     facts = {

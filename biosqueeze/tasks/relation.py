@@ -48,12 +48,13 @@ class Kind(SequenceKind):
         """Check the representation.
 
         Raises:
-            UsageError: it compares two texts.
+            UsageError: it compares two texts, or needs markers that the input has not.
         """
         if self.formulation.representation == "cosine":
             raise UsageError(
                 "--representation cosine compares two texts; a relation takes cls, mentions or entity-starts"
             )
+        _relations.entities_of(self.formulation)
 
     def sniff(self, sample: SourceSample) -> float:
         """Return 0.6 for sentences with two entities and a label, and 0.3 for sentences without known entities."""
@@ -64,7 +65,7 @@ class Kind(SequenceKind):
 
     def read(self, source: str, splits: Sequence[str]) -> Dataset:
         """Read some splits: see `readers.relations.read`."""
-        return _relations.read(self.formulation, source, splits)
+        return _relations.read(self.formulation, source, splits, self.pairs)
 
     def example_from_record(self, record: Mapping[str, Any]) -> Relation | Passage:
         """Return an unlabelled example: see `readers.relations.unlabelled_passage` and `unlabelled_relation`."""

@@ -86,6 +86,28 @@ def test_each_fold_of_the_chosen_point_is_scored_once(
     assert found.folds["median"] == pytest.approx(0.3625)
 
 
+def test_folds_without_the_score_are_not_in_the_mean(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = {"gad/1": {"f1-X": 0.4}, "gad/2": {}, "gad/3": {"f1-X": 0.8}}
+
+    def execute(runs: list[FineTuningRun], **_: object) -> list[RunResult]:
+        dev = {"f1-X": 0.5, "metric": "f1-X", "seconds": 1}
+        return [
+            RunResult(run.options, dev, {"metrics": tests[run.options["data"]]} if run.test else None) for run in runs
+        ]
+
+    monkeypatch.setattr(search, "execute", execute)
+    found = search.search(search.SearchPlan("teacher", tmp_path, {}, [{"lr": 1}], [0], [*tests]), None)
+    assert found.folds is not None
+    assert (found.folds["test"], found.folds["mean"], found.folds["runs"]) == ([0.4, None, 0.8], pytest.approx(0.6), 2)
+    assert "1 of 3 folds have no f1-X on test, and are left out of the mean" in capsys.readouterr().err
+    tests |= {"gad/1": {}, "gad/3": {}}
+    assert search.search(search.SearchPlan("teacher", tmp_path, {}, [{"lr": 1}], [0], [*tests]), None).folds == {
+        "test": [None, None, None]
+    }
+
+
 def test_what_is_left_of_removed_runs_is_not_reused(
     pico_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,14 +1,16 @@
 """The benchmarks of a suite that are found, and the options that they are run with."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from biosqueeze.benchmarks.suite import load_suite
+from biosqueeze.benchmarks.suite import load_suite, suite_names
 from biosqueeze.errors import SqueezeError
-from biosqueeze.finetuning.suite_runs import find_benchmarks
+from biosqueeze.finetuning.suite_runs import find_benchmarks, paper_options
+from biosqueeze.tasks import open_task
 
 WITH_DEV = {"with_dev": True, "dev_share": 0.25}
 
@@ -31,6 +33,25 @@ def test_without_a_dev_split_train_is_divided(
     assert "with_dev" not in found.options
     assert f"so {share:.0%} of train is held out as dev" in capsys.readouterr().err
     assert f"so {share:.0%} of train is held out as dev" in found.data_facts.note
+
+
+@pytest.mark.parametrize(("given", "left"), [({"dev_share": 0.2}, 8), (WITH_DEV, 9)])
+def test_what_is_held_out_is_not_trained_on(given: Mapping[str, Any], left: int, root: Path) -> None:
+    """The rest is what --train-size is checked against."""
+    for split, count in (("train", 10), ("dev", 2)):
+        rows = "".join(f"{split}\tO\n{n}\tB-Disease\n\n" for n in range(count))
+        (root / "NCBI-disease" / f"{split}.tsv").write_text(rows)
+    (found,), _ = find_benchmarks(load_suite("blurb"), root, ["ncbi-disease"], {"": given})
+    assert found.data_facts.examples == left
+
+
+def test_the_metric_is_that_of_the_benchmark() -> None:
+    """Also where it is the default of texts with one label, and the data may have several."""
+    several = replace(load_suite("blurb")["hoc"], metric="macro_f1")
+    for benchmark in (several, *(each for name in suite_names() for each in load_suite(name).benchmarks)):
+        given = paper_options(benchmark).get("metric")
+        assert (given or open_task(benchmark.kind).METRIC) == benchmark.metric
+        assert given or benchmark.kind != "classification"
 
 
 def test_a_damaged_dev_split_is_no_missing_one(root: Path, capsys: pytest.CaptureFixture) -> None:

@@ -128,6 +128,26 @@ def test_every_point_is_checked_before_the_first_run(
     assert not [*Path().glob("out*")]
 
 
+@pytest.mark.parametrize(
+    ("grid", "code", "says"),
+    [
+        ("representation=cls,entity-starts", 2, "reads the marker before each entity"),
+        ("entities=dummy,markers", 1, "needs the entities' own names"),
+    ],
+)
+def test_the_data_are_read_as_at_every_point(
+    grid: str, code: int, says: str, pico_bert: Path, tmp_path: Path, shell: Shell
+) -> None:
+    for split in ("train", "dev"):
+        rows = [f"@DRUG$ blocks {split} @GENE$ {number} .\t{number % 2}" for number in range(8)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    words = ("--data", tmp_path, "--task", "relation", "--grid", grid, "--dry-run")
+    said = shell("finetune", pico_bert, *words)
+    assert said.code == code
+    assert f"--grid {grid.replace('=cls,', '=').replace('=dummy,', '=')}: " in said.err
+    assert says in said.err
+
+
 def test_a_dev_split_that_selects_nothing_is_said(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
     said = shell("finetune", pico_bert, "--data", folder(tmp_path, dev="the\tO\nheart\tO\n"), *QUICK)
     assert said.code == 0, said.err
@@ -275,6 +295,18 @@ def test_every_fold_is_checked_before_the_first_run(
             (tmp_path / "data" / str(number) / f"{split}.tsv").write_text(f"{split}\tO\n{text}")
     said = shell("finetune", pico_bert, "--data", "data", "--task", "ner", "--folds", *extra, "--dry-run")
     assert (said.code, says in said.err) == (2, True), said.err
+
+
+def test_a_fold_without_train_is_named(pico_bert: Path, tmp_path: Path, shell: Shell) -> None:
+    for place in (tmp_path / "cv" / name for name in "123"):
+        place.mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            (place / f"{split}.tsv").write_text(f"{split}\tO\n{GOOD}")
+    words = ("--data", "cv", "--task", "ner", "--folds", "--dry-run")
+    assert "cv: 3 folds" in shell("finetune", pico_bert, *words).err
+    (tmp_path / "cv/2/train.tsv").rename(tmp_path / "cv/2/tarin.tsv")
+    said = shell("finetune", pico_bert, *words)
+    assert (said.code, "cv/2 is no fold as 1 is: it has dev.tsv, tarin.tsv, test.tsv" in said.err) == (1, True)
 
 
 def test_finished_runs_of_a_search_are_kept(

@@ -106,6 +106,12 @@ def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) ->
     assert shell("relabel", path, "--labels", "O,B-Protein,I-Protein,-,-", "--out", tmp_path / "new").code == 0
     task = open_checkpoint(str(tmp_path / "new")).task
     assert task is not None and task.formulation == {"types": ["Protein"]}
+    path = pico.save("bert", tmp_path / "merged", head=TAGGER, labels=("O", "B", "I"))
+    merged = {"name": "ner", "formulation": {"merge_types": True, "types": ["protein", "DNA"]}}
+    write_manifest(path, stage="finetune", task=merged)
+    assert shell("relabel", path, "--labels", "O,B-Gene,I-Gene", "--out", tmp_path / "typed").code == 0
+    task = open_checkpoint(str(tmp_path / "typed")).task
+    assert task is not None and task.formulation == {}
     path = pico.save("bert", tmp_path / "re", head=CLASSIFIER, labels=("a", "b", "c"))
     write_manifest(path, stage="finetune", task={"name": "relation", "formulation": {"negative": "a"}})
     for names, negative in (("NEG,up,down", {"negative": "NEG"}), ("-,up,down", {})):
@@ -113,6 +119,18 @@ def test_options_of_the_task_have_the_new_names(tmp_path: Path, shell: Shell) ->
         task = open_checkpoint(str(tmp_path / "re2")).task
         assert task is not None and task.formulation == negative
     assert "is no classifier of texts" in shell("relabel", path, "--multi-label").err
+
+
+@pytest.mark.parametrize(
+    ("names", "negative"),
+    [("unrelated pair,up,down", "unrelated pair"), ("x,false,down", "x"), ("no,up,down", None), ("-,up,down", None)],
+)
+def test_a_renamed_negative_label_stays_one(names: str, negative: str | None, tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "re", head=CLASSIFIER, labels=("false", "up", "down"))
+    write_manifest(path, stage="finetune", task={"name": "relation", "labels": ["false", "up", "down"]})
+    assert shell("relabel", path, "--labels", names, "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.formulation.get("negative") == negative
 
 
 @pytest.mark.parametrize(
@@ -124,6 +142,14 @@ def test_the_metric_of_a_class_has_its_new_name(metric: str, kept: str, tmp_path
     assert shell("relabel", path, "--labels", "O,B-Protein,I-Protein,-,-", "--out", tmp_path / "new").code == 0
     task = open_checkpoint(str(tmp_path / "new")).task
     assert task is not None and task.metric == kept
+
+
+def test_the_metric_of_several_labels_is_one_of_theirs(tmp_path: Path, shell: Shell) -> None:
+    path = pico.save("bert", tmp_path / "old", head=CLASSIFIER, labels=("a", "b", "c"))
+    write_manifest(path, stage="finetune", task={"name": "classification", "metric": "micro_f1", "scheme": "single"})
+    assert shell("relabel", path, "--multi-label", "--out", tmp_path / "new").code == 0
+    task = open_checkpoint(str(tmp_path / "new")).task
+    assert task is not None and task.metric == "f1"
 
 
 def test_a_new_name_keeps_the_graphs(pico_ner: Path, tmp_path: Path, shell: Shell) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from biosqueeze.cli import main
 from biosqueeze.errors import SqueezeError
-from biosqueeze.tasks import Formulation, open_task
+from biosqueeze.tasks import Formulation, open_task, with_pairs
+from biosqueeze.tasks.encoding.entities import PairKind
 from biosqueeze.tasks.sniffing import guess
 from tests.cli.run import Shell
 from tests.tasks.test_unusual_layouts import lay_out
@@ -150,6 +151,19 @@ def test_train_decides_which_pairs_are_negative(tmp_path: Path, capsys: pytest.C
         ("Zinc", "COX2", "no-relation"),
     ]
     assert "train is train (brat), test is test (brat)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_recorded_kinds_of_pairs_decide_without_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the split that is scored would leave pairs out; they are taken where the recorded ones fit none."""
+    laid_out(tmp_path, "/1.txt", TEXT, "/1.ann", brat([("binds", "T2", "T1")]), splits=["test"])
+    task, read = open_task("relation"), (str(tmp_path), ("test",))
+    both = (PairKind("Drug", "Gene", True), PairKind("Drug", "Drug", False))
+    assert [each.gold for each in with_pairs(task, both).read(*read).splits["test"]].count("no-relation") == 3
+    assert "no train split" not in capsys.readouterr().err
+    alone = [each.gold for each in task.read(*read).splits["test"]]
+    assert "there is no train split, so the pairs" in " ".join(capsys.readouterr().err.split())
+    other = with_pairs(task, (PairKind("Chemical", "Gene", True),)).read(*read).splits["test"]
+    assert [each.gold for each in other] == alone == ["binds"]
 
 
 def test_without_a_direction_pairs_are_in_the_order_of_the_text(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def folds(directory: Path) -> tuple[Path, ...]:
 
 
 def _has_train(directory: Path) -> bool:
-    return any(path.is_file() and path.name.split(".")[0] in SPELLINGS["train"] for path in directory.iterdir())
+    return any(path.name.split(".")[0] in SPELLINGS["train"] for path in directory.iterdir())
 
 
 def _file_names(split: str, suffixes: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ class Crf(nn.Module):
     def __init__(self, labels: int) -> None:
         super().__init__()
         self.transitions = nn.Parameter(torch.zeros(labels, labels))
+        self.transitions.is_bias = True  # type: ignore[attr-defined] # read by LAMB
         self.start = nn.Parameter(torch.zeros(labels))
         self.end = nn.Parameter(torch.zeros(labels))
 

@@ -30,6 +30,11 @@ class TextExample:
     id: str = ""
     where: str = ""  # file and line
 
+    @property
+    def document(self) -> str:
+        """The first text of a pair, such as a premise with several hypotheses: a split holds all of them or none."""
+        return self.texts[0] if len(self.texts) > 1 else ""
+
 
 @dataclass(frozen=True)
 class SequenceWindow:

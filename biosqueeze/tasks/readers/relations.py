@@ -45,7 +45,7 @@ _NEGATIVES = {
 _Parsed = dict[str, tuple[Relation, ...]]
 
 
-def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Dataset:
+def read(formulation: Formulation, source: str, splits: Sequence[str], recorded: Collection[PairKind] = ()) -> Dataset:
     """Read splits of a relation data set, and log columns, entities and labels.
 
     Args:
@@ -53,13 +53,14 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
         source: as `data.records.tables.read_records` takes it, or annotated documents: see `sentence_pairs`.
         splits: of train, dev and test. If train is among them and test is not, an existing test split is checked
             too, so that errors in it are found before training.
+        recorded: kinds of pairs in documents that a model was trained on.
 
     Raises:
         SqueezeError: the data are damaged, or do not fit the formulation.
         UsageError: --negative or --column names a label or column that does not exist.
     """
     requested = parse_column_options(formulation.column)
-    found = _pairs(formulation, source, splits)
+    found = _pairs(formulation, source, splits, recorded)
     records = found.records
     if "test" in records and "test" not in splits and not _has_labels(records["test"], requested):
         note(f"{source}: test has no labels and is not compared with train and dev")
@@ -81,7 +82,9 @@ def read(formulation: Formulation, source: str, splits: Sequence[str]) -> Datase
     return dataset
 
 
-def _pairs(formulation: Formulation, source: str, splits: Sequence[str]) -> SentencePairs:
+def _pairs(
+    formulation: Formulation, source: str, splits: Sequence[str], recorded: Collection[PairKind]
+) -> SentencePairs:
     """Return the records of splits, and with train those of test if there is one."""
     documents = documents_of_files(source, splits)
     if documents is None:
@@ -92,7 +95,8 @@ def _pairs(formulation: Formulation, source: str, splits: Sequence[str]) -> Sent
             return SentencePairs(records, frozenset())
     negative = negative_of(types_of_relations(documents), formulation.negative)
     labelled = [split for split, each in documents.items() if any(document.relations for document in each)]
-    return pairs_of(documents, with_test(splits, labelled), negative or formulation.negative or NO_RELATION)
+    negative = negative or formulation.negative or NO_RELATION
+    return pairs_of(documents, with_test(splits, labelled), negative, recorded)
 
 
 def unlabelled_relation(formulation: Formulation, record: Mapping[str, object]) -> Relation:
@@ -202,12 +206,17 @@ def negative_of(labels: Sequence[str], requested: str | None) -> str | None:
     """
     if requested is not None:
         return requested if requested in labels else None
-    usual = sorted(label for label in set(labels) if _is_negative(label))
+    usual = usual_negatives(labels)
     if len(usual) > 1:
         raise UsageError(
             f"{', '.join(map(repr, usual))} could each mean no relation; name the right one: --negative {usual[0]}"
         )
     return usual[0] if usual else None
+
+
+def usual_negatives(labels: Sequence[str]) -> list[str]:
+    """Return the labels with a usual name of no relation."""
+    return sorted(label for label in set(labels) if _is_negative(label))
 
 
 def _is_negative(label: str) -> bool:

@@ -100,28 +100,37 @@ def _has_relations(record: DataRecord) -> bool:
     return isinstance(record.values.get("text"), str) and all(isinstance(value, list) for value in lists)
 
 
-def pairs_of(documents: Documents, splits: Sequence[str], negative: str) -> SentencePairs:
+def pairs_of(
+    documents: Documents, splits: Sequence[str], negative: str, recorded: Collection[PairKind] = ()
+) -> SentencePairs:
     """Return records (text, label, head, tail, document) of the pairs of entities in a sentence that may be related.
 
-    Those are the pairs with a relation (one record for each), and with the label `negative` all others of the kinds of
-    pairs that are related in the train split, or without one in any. Where the head of every relation comes first in
-    the text, two types are such a kind in this order; otherwise from the type of the head to that of the tail, and if
-    the two are equal, in the order of the text that a relation has. If there are relations of the type `negative`, the
-    data have all pairs, and none is added.
+    Those are the pairs with a relation (one record for each), and with the label `negative` all others of the recorded
+    kinds of pairs; where none are recorded, or none of these is related, of the kinds that are related in the train
+    split, or without one in any. Where the head of every relation comes first in the text, two types are such a kind in
+    this order; otherwise from the type of the head to that of the tail, and if the two are equal, in the order of the
+    text that a relation has. If there are relations of the type `negative`, the data have all pairs, and none is added.
 
     Args:
         documents: by split.
         splits: of them, those whose examples are returned.
         negative: the label for no relation.
+        recorded: kinds of pairs that a model was trained on.
 
     Raises:
         SqueezeError: a split has no relation between two entities of a sentence.
     """
     known = [documents["train"]] if "train" in documents else list(documents.values())
     relations = [relation for each in known for document in each for relation in document.relations]
-    kinds = _kinds(relations)
-    _note_directions(kinds)
     are_all_given = any(relation.type == negative for relation in relations)
+    found = _kinds(relations)
+    kinds = frozenset(recorded) if found.intersection(recorded) else found
+    if kinds is found and "train" not in documents and not are_all_given:
+        note(
+            "there is no train split, so the pairs without a relation are those of types that are related in "
+            f"{' or '.join(documents)}; pairs of other types, which may lower precision and F1, are left out"
+        )
+    _note_directions(kinds)
     added = frozenset[PairKind]() if are_all_given else kinds
     return SentencePairs({split: _examples(split, documents[split], added, negative) for split in splits}, kinds)
 

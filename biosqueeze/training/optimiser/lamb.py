@@ -18,7 +18,9 @@ class Lamb(Optimizer):
         r = u + weight_decay * w;  w <- w - lr * (|w| / |r|) * r
 
     The ratio of norms is 1 where either norm is 0, and for vectors (biases, layer norms), which the authors' code
-    exempts from it as from weight decay. PyTorch has no LAMB; this one computes all tensors of a group at once.
+    exempts from it as from weight decay. It is 1 for matrices of a kind of biases too, whose attribute `is_bias` is
+    true: they begin at zero, and steps in proportion to their norm would keep them there. PyTorch has no LAMB; this one
+    computes all tensors of a group at once.
     """
 
     def __init__(self, groups: Iterable[Group], lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -41,7 +43,7 @@ class Lamb(Optimizer):
         updates = self._adam(weights, group)
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
-        matrices = [number for number, weight in enumerate(weights) if weight.ndim > 1]
+        matrices = [number for number, weight in enumerate(weights) if _has_ratio(weight)]
         if matrices:
             scaled = [updates[number] for number in matrices]
             torch._foreach_mul_(scaled, _ratios([weights[number] for number in matrices], scaled))
@@ -73,6 +75,10 @@ class Lamb(Optimizer):
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["mean"], state["square"] = torch.zeros_like(weight), torch.zeros_like(weight)
         return state
+
+
+def _has_ratio(weight: Tensor) -> bool:
+    return weight.ndim > 1 and not getattr(weight, "is_bias", False)
 
 
 def _ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:

@@ -97,11 +97,11 @@ def test_folds_are_ordered_by_number(tmp_path):
     for number in ("10", "2", "1"):
         (tmp_path / number).mkdir()
         (tmp_path / number / "train.tsv.gz").touch()
-    for name in ("3", "old"):
+    for name in ("3", "old", "11", "11/train"):  # train may be a directory of documents
         (tmp_path / name).mkdir()
     (tmp_path / "old" / "train.tsv").touch()
     (tmp_path / "4").touch()
-    assert [fold.name for fold in folds(tmp_path)] == ["1", "2", "10"]
+    assert [fold.name for fold in folds(tmp_path)] == ["1", "2", "10", "11"]
     assert folds(tmp_path / "1") == folds(tmp_path / "gone") == ()
 
 

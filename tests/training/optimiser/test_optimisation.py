@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from biosqueeze.errors import UsageError
 from biosqueeze.finetuning.options import FineTuningOptions
+from biosqueeze.models.custom_heads.crf import Crf
 from biosqueeze.training.optimiser.lamb import Lamb
 from biosqueeze.training.optimiser.schedules import PlateauSchedule, warm_up_and_decay
 from tests.training import runs
@@ -64,6 +65,17 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     weight = torch.ones(2, 2, requires_grad=True)
     Lamb([{"params": [weight]}], lr=1.0, betas=(0.9, 0.999), eps=1e-8).step()
     assert torch.equal(weight, torch.ones(2, 2))
+
+
+def test_lamb_trains_the_transitions_of_a_crf() -> None:
+    """They begin at zero, where the ratio of norms would keep them."""
+    head, labels, emissions = Crf(3), torch.tensor([[0, 1, 2, 0, 0, 1, 2, 2, 0]]), torch.zeros(1, 9, 3)
+    optimizer = Lamb([{"params": [*head.parameters()]}], lr=5e-3, betas=(0.9, 0.999), eps=1e-6)
+    for _ in range(5):
+        optimizer.zero_grad()
+        head.loss(emissions, {"labels": labels}).backward()
+        optimizer.step()
+    assert head.scores().transitions.abs().max() > 1
 
 
 def test_an_interrupted_training_with_lamb_goes_on_exactly(tmp_path: Path) -> None:
