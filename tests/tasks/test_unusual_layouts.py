@@ -186,6 +186,28 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
         read("ner", tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["classification", "nli", "relation"])
+def test_rejected_labels_are_left_out(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text, pair = "<< a >> binds [[ b ]]", {"sentence1": "a", "sentence2": "b"}
+    answers = ("accept", "reject", "accept", "ignore")
+    rows = [
+        {**(pair if kind == "nli" else {"text": text}), "label": "xy"[number % 3 == 0], "answer": answer}
+        for number, answer in enumerate(answers)
+    ]
+    lay_out(tmp_path, both(".jsonl", rows))
+    assert [each.gold for each in read(kind, tmp_path).splits["train"]] == ["y", "x"]
+    assert "2 of 4 records are left out: their answer is reject or ignore" in capsys.readouterr().err
+
+
+def test_answers_that_are_no_annotators(tmp_path: Path) -> None:
+    pair = {"question": "a", "context": "b"}
+    lay_out(tmp_path, both(".jsonl", [{**pair, "answer": answer} for answer in ("accept", "reject")]))
+    assert [each.gold for each in read("nli", tmp_path).splits["train"]] == ["accept", "reject"]
+    rows = [{**pair, "label": "xy"[number], "answer": answer} for number, answer in enumerate(("yes", "reject"))]
+    lay_out(tmp_path, both(".jsonl", rows))
+    assert len(read("nli", tmp_path).splits["train"]) == 2
+
+
 def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spans = [[0, 3, "Gene"], [8, 11, "Species"]]
     lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "entities": spans}]))
