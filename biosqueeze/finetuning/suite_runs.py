@@ -179,10 +179,33 @@ def _read_splits(
     """Read these splits; return what the data are like."""
     data = [task.read(str(directory), splits) for directory in directories]
     # Of a cross-validated set the papers count the whole, not the folds.
-    differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))
+    differences = (
+        _warn_of_folds(benchmark, directories)
+        if benchmark.folds
+        else warn_of_counts(benchmark, data[0], options.get("negative"))
+    )
     other_split = [f"the published scores are those of {benchmark.published_on}"] if benchmark.published_on else []
     examples = min(len(each.splits["train"]) for each in data)
     return DataFacts("; ".join([*differences, *other_split]), examples, data[0].output_type)
+
+
+def _warn_of_folds(benchmark: Benchmark, directories: Sequence[Path]) -> list[str]:
+    """Warn of folds that are missing; return the warning, if there is one.
+
+    Args:
+        benchmark: a cross-validated one.
+        directories: of the folds that are used, or the one directory of data without folds.
+    """
+    used = [int(directory.name) for directory in directories if directory.name.isdecimal()]
+    expected = range(1, (benchmark.folds_used or benchmark.folds) + 1)
+    missing = [number for number in expected if number not in used]
+    if not missing:
+        return []
+    said = f"folds missing: {', '.join(map(str, missing))}; used: {', '.join(map(str, used))}"
+    if not used:
+        said = f"a single division into train and test, where the paper has {benchmark.folds} folds"
+    warn(f"{benchmark.title}: {said}")
+    return [said]
 
 
 def runs_of(
