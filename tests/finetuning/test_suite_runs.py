@@ -68,4 +68,4 @@ def test_missing_folds_are_noted(
             (tmp_path / "GAD" / fold / f"{split}.tsv").write_text(rows)
     (found,), _ = find_benchmarks(load_suite(suite), tmp_path, ["gad"], {})
     assert found.data_facts.note.startswith(note)
-    assert f"warning: GAD: {note.rstrip(';')}" in " ".join(capsys.readouterr().err.split())
+    assert f": {note.rstrip(';')}" in " ".join(capsys.readouterr().err.split())
