@@ -83,9 +83,19 @@ def test_brat_in_several_pieces(tmp_path: Path) -> None:
     assert tags_of(tmp_path)[0] == ("B-Disease", "I-Disease", "I-Disease", "I-Disease", "O")
 
 
+def test_pieces_count_both_characters_of_a_line_end(tmp_path: Path) -> None:
+    write_brat(tmp_path / "train", "T1\tGene 19 23;24 28\twith TP53\n")
+    (tmp_path / "train" / "doc1.txt").write_bytes(b"The gene is here.\r\nwith TP53\r\n")
+    assert ("B-Gene", "I-Gene") in tags_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("annotations", "message"),
-    [("T1 Chemical 0 4 Zinc\n", "not an annotation of brat"), ("T1\tChemical 0 4\tIron\n", "the text there is 'Zinc'")],
+    [
+        ("T1 Chemical 0 4 Zinc\n", "not an annotation of brat"),
+        ("T1\tChemical 0 4\tIron\n", "the text there is 'Zinc'"),
+        ("T1\tDisease 1 5;14 18\tZinc gout\n", "the texts there are 'inc ', 'gout'"),
+    ],
 )
 def test_damaged_brat(tmp_path: Path, annotations: str, message: str) -> None:
     write_brat(tmp_path / "train", annotations)

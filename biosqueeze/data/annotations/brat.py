@@ -14,6 +14,8 @@ from biosqueeze.data.annotations.annotated import (
     Document,
     DocumentCounts,
     align_annotation,
+    check_pieces,
+    fits,
     linked_relations,
 )
 from biosqueeze.data.lines import numbered_lines, read_document
@@ -81,11 +83,10 @@ def _counted_text(path: Path, annotations: Sequence[str]) -> str:
     """
     plain = "\n".join(read_document(path))
     as_written = path.read_bytes().decode("utf-8")
-    entities = [match for line in annotations if (match := _ENTITY.fullmatch(line)) and ";" not in match[3]]
-    spans = [(slice(*map(int, match[3].split())), match[4]) for match in entities]
+    entities = [(_spans(match[3]), match[4]) for line in annotations if (match := _ENTITY.fullmatch(line))]
 
     def fitting(text: str) -> int:
-        return sum(text[span] == covered for span, covered in spans)
+        return sum(fits(text, spans, covered) for spans, covered in entities)
 
     return max((plain, as_written), key=fitting)
 
@@ -101,9 +102,15 @@ def _annotation(line: str, number: int, document: Document, counts: DocumentCoun
             f"{where}: {line[:60]!r} is not an annotation of brat; expected T1, a tab, the type with start and end, a "
             "tab, and the text"
         )
-    offsets = [int(offset) for offset in re.split("[ ;]", match[3])]
-    start, end, text = min(offsets), max(offsets), match[4]
-    if len(offsets) > 2:
+    spans, text = _spans(match[3]), match[4]
+    start, end = min(start for start, _ in spans), max(end for _, end in spans)
+    if len(spans) > 1:
         counts.counts["discontinuous annotations read as one span from first to last character"] += 1
+        check_pieces(document.text, spans, text, where)
         text = document.text[start:end]
     return align_annotation(document, Annotation(start, end, match[2], text, match[1]), where)
+
+
+def _spans(offsets: str) -> list[tuple[int, int]]:
+    """Return start and end of each piece of an annotation."""
+    return [(int(start), int(end)) for start, end in (piece.split() for piece in offsets.split(";"))]
