@@ -56,11 +56,11 @@ def annotate_stream(
 
 
 def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[InputRecord]]:
-    """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
+    """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`; from 1 they do not grow.
 
-    The first predictions appear early, and large chunks put more texts of similar length into each batch. Chunks do not
-    grow while records arrive slowly, because whoever writes them may wait for the predictions. A chunk of long records
-    ends at `MOST_CHARACTERS`.
+    The first predictions appear early, and large chunks put more texts of similar length into each batch. Whoever
+    writes a record may wait for its prediction, so single records are not held back for others, and larger chunks do
+    not grow while records arrive slowly. A chunk of long records ends at `MOST_CHARACTERS`.
 
     Raises:
         SqueezeError: the input is damaged, after the records before the damage.
@@ -72,9 +72,9 @@ def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[I
             chunk.append(record)
             characters += record.characters
             if len(chunk) == size or characters >= MOST_CHARACTERS:
-                is_slow = time.monotonic() - started > _SLOW
+                may_grow = first > 1 and time.monotonic() - started <= _SLOW
                 yield chunk
-                size = first if is_slow else max(first, min(2 * size, LARGEST_CHUNK))
+                size = max(first, min(2 * size, LARGEST_CHUNK)) if may_grow else first
                 chunk, characters, started = [], 0, time.monotonic()
     except SqueezeError:
         if chunk:
