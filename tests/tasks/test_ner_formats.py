@@ -50,17 +50,21 @@ def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_entities_of_a_shared_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The .a1 has the entities, the .a2 events with their triggers, and relations; a test split may have no .a2."""
+    """The .a1 has entities, the .a2 others, events with their triggers, and relations; a test split may have no .a2."""
     *entity_lines, relation, _ = BRAT.splitlines()
     entities = "\n".join(entity_lines)
     write_brat(tmp_path / "training", entities, suffix=".a1")
     write_brat(tmp_path / "training", entities, name="doc2", suffix=".a1")
     write_brat(tmp_path / "training", f"*\tEquiv T1 T2\nT3\tCure 5 7\tin\n{relation}\nE1\tCure:T3\n", suffix=".a2")
+    write_brat(tmp_path / "training", "T4\tGrade 20 24\tFine\n", name="doc2", suffix=".a2")
     write_brat(tmp_path / "test", entities, suffix=".a1")
     (tmp_path / "test" / "doc1.txt").write_text(TEXT.replace(" in ", " vs "))
-    assert tags_of(tmp_path) == TAGS * 2
+    assert tags_of(tmp_path) == [*TAGS, TAGS[0], ("B-Grade", "O")]
     assert open_task("ner").splits(str(tmp_path)) == ("train", "test")
-    assert "2 documents; 4 annotations; 1 relations" in capfd.readouterr().err
+    counts = "2 documents; 5 annotations; 2 events, attributes and notes skipped; 1 triggers of events skipped"
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"{counts}; 1 relations" in said
+    assert "1 documents; 2 annotations; 1 documents without an .a2" in said
     pairs = open_task("relation").read(str(tmp_path), ("train",)).splits["train"]
     assert [each.gold for each in pairs] == ["Treats", "no-relation"]
 

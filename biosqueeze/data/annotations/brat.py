@@ -1,7 +1,7 @@
 """Read the standoff annotations of brat (Stenetorp et al. 2012) and of the BioNLP shared tasks.
 
 Beside the .txt of a document, brat has an .ann. A shared task has the entities as .a1, and what participants were to
-find, events and relations, as .a2.
+find, events, relations and further entities, as .a2.
 """
 
 import re
@@ -23,6 +23,7 @@ from biosqueeze.data.records.splits import STANDOFF_SUFFIXES
 from biosqueeze.errors import SqueezeError
 
 _RELATION = re.compile(r"R\d+\t(\S+) \S+?:(\S+) \S+?:(\S+)\s*")
+_TRIGGER = re.compile(r"E\d+\t\S+?:(T\d+)")
 _ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*)")
 
 
@@ -34,8 +35,9 @@ def is_brat(folder: Path) -> bool:
 def read_brat(folder: Path) -> Iterator[Document]:
     """Stream the documents below a folder in the order of their paths, and log their number at the end.
 
-    Of an annotation in several pieces the span is from the first character to the last. Of an .a2 only relations are
-    read. Events, attributes and notes, and texts without annotations, are counted and skipped.
+    Of an annotation in several pieces the span is from the first character to the last. Events, attributes and notes,
+    the triggers of the events of an .a2, and texts without annotations are counted and skipped. Documents without
+    an .a2, as in a test split, are counted too.
 
     Raises:
         SqueezeError: annotations have no .txt, or do not agree with the text.
@@ -60,20 +62,34 @@ def _document(annotations: Path, name: str, counts: DocumentCounts) -> Document:
     text = annotations.with_suffix(".txt")
     if not text.is_file():
         raise SqueezeError(f"{annotations} has no {text.name} beside it; they belong together: copy the text there")
-    lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
+    lines = _lines(annotations, counts)
     bare = Document(name, _counted_text(text, [line for _, line in lines]), (), str(annotations))
-    found = [_annotation(line, number, bare, counts) for number, line in lines if not _RELATION.fullmatch(line)]
+    events = (_TRIGGER.match(line) for _, line in lines if annotations.suffix == ".a1")
+    triggers = {match[1] for match in events if match}
+    found = [
+        _annotation(line, where, bare, counts)
+        for where, line in lines
+        if line.partition("\t")[0] not in triggers and not _RELATION.fullmatch(line)
+    ]
+    if triggers:
+        counts.counts["triggers of events skipped"] += len(triggers)
     annotated = tuple(annotation for annotation in found if annotation)
-    relations = (_RELATION.fullmatch(line) for line in (*dict(lines).values(), *_second_file(annotations)))
+    relations = (_RELATION.fullmatch(line) for _, line in lines)
     arguments = ((match[1], (match[2], match[3])) for match in relations if match)
     linked = linked_relations(arguments, {each.id: each for each in annotated}, counts.counts)
     return replace(bare, annotations=annotated, relations=linked)
 
 
-def _second_file(annotations: Path) -> list[str]:
-    """Return the lines of the .a2 beside an .a1; a test split may have none."""
-    path = annotations.with_suffix(".a2")
-    return read_document(path) if annotations.suffix == ".a1" and path.is_file() else []
+def _lines(annotations: Path, counts: DocumentCounts) -> list[tuple[str, str]]:
+    """Return place and content of each line of a file, and of the .a2 beside an .a1."""
+    paths = [annotations]
+    if annotations.suffix == ".a1":
+        second = annotations.with_suffix(".a2")
+        if second.is_file():
+            paths.append(second)
+        else:
+            counts.counts["documents without an .a2"] += 1
+    return [(f"{path}:{number}", line) for path in paths for number, line in numbered_lines(path) if line.strip()]
 
 
 def _counted_text(path: Path, annotations: Sequence[str]) -> str:
@@ -91,8 +107,7 @@ def _counted_text(path: Path, annotations: Sequence[str]) -> str:
     return max((plain, as_written), key=fitting)
 
 
-def _annotation(line: str, number: int, document: Document, counts: DocumentCounts) -> Annotation | None:
-    where = f"{document.where}:{number}"
+def _annotation(line: str, where: str, document: Document, counts: DocumentCounts) -> Annotation | None:
     if not line.startswith("T"):
         counts.counts["events, attributes and notes skipped"] += 1
         return None
