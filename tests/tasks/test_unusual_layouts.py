@@ -161,6 +161,21 @@ def test_numbered_tags_have_the_names_of_their_column(tmp_path: Path) -> None:
         read("ner", tmp_path)
 
 
+def test_names_of_tags_that_differ_between_configurations(tmp_path: Path) -> None:
+    lists = (["O", "B-Gene"], ["O", "B-Gene"], ["O", "B-Drug"])
+    infos = {
+        f"config{number}": {"features": {"ner_tags": {"feature": {"names": names, "_type": "ClassLabel"}}}}
+        for number, names in enumerate(lists)
+    }
+    records = [{"tokens": ["TP53", "of"], "ner_tags": [1, 0]}]
+    lay_out(tmp_path, {**both(".jsonl", records), "dataset_infos.json": json.dumps(infos)})
+    with pytest.raises(SqueezeError, match=r"labels\.txt, .*dataset_infos\.json .* several lists that differ"):
+        read("ner", tmp_path)
+    del infos["config2"]
+    lay_out(tmp_path, {"dataset_infos.json": json.dumps(infos)})
+    assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O")
+
+
 def test_saved_data_with_numbered_tags(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([{"tokens": ["TP53", "of"], "tags": [1, 0]}] * 3)
