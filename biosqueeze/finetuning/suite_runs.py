@@ -98,6 +98,7 @@ def find_benchmarks(
 
     Raises:
         SqueezeError: there is no such directory, or no benchmark that can be run.
+        UsageError: the data of a benchmark do not have what --set names for it.
     """
     if not root.is_dir():
         raise SqueezeError(f"there is no directory {root}; give the one that has the folders of the benchmarks")
@@ -115,6 +116,8 @@ def find_benchmarks(
             options = {**paper_options(benchmark), **overrides.get("", {}), **overrides.get(benchmark.name, {})}
             found.append(_check_data(benchmark, data, options))
         except SqueezeError as error:
+            if isinstance(error, UsageError) and overrides.get(benchmark.name):
+                raise UsageError(f"--set for {benchmark.name}: {error}") from error
             unfit[benchmark.name] = str(error)
             warn(f"{benchmark.title} is left out: {error}")
     if not found and unfit:

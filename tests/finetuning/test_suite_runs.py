@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from biosqueeze.benchmarks.suite import load_suite
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.suite_runs import find_benchmarks
 
 WITH_DEV = {"with_dev": True, "dev_share": 0.25}
@@ -47,6 +47,12 @@ def test_an_unfit_option_is_no_missing_split(root: Path, capsys: pytest.CaptureF
     assert "left out: --types: the data have no entity of the type 'Gene'" in capsys.readouterr().err
     with pytest.raises(SqueezeError, match="none of blurb's benchmarks is under"):
         find_benchmarks(load_suite("blurb"), root, ["hoc"], {})
+
+
+def test_an_unfit_option_of_one_benchmark_is_an_error(root: Path) -> None:
+    overrides = {"ncbi-disease": {"types": ("Diseases",)}}
+    with pytest.raises(UsageError, match=r"--set for ncbi-disease: --types: .* Did you mean 'Disease'\?"):
+        find_benchmarks(load_suite("blurb"), root, [], overrides)
 
 
 @pytest.mark.parametrize(
