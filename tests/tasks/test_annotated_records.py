@@ -48,6 +48,18 @@ def test_tasks_of_label_studio(suffix: str, tmp_path: Path, capsys: pytest.Captu
     assert "test has no tags" not in said
 
 
+def test_choices_for_texts_are_no_entities(tmp_path: Path) -> None:
+    lay_out(tmp_path, both(".jsonl", [task({"result": [CHOICE]}), task({"result": []})]))
+    for reading in (lambda: guess(str(tmp_path), Formulation()), lambda: read("ner", tmp_path)):
+        with pytest.raises(
+            SqueezeError, match="are choices for whole texts, and no entities; .* --task classification"
+        ):
+            reading()
+    short = [{"id": number, "text": f"mice {number}", "view": view} for number, view in enumerate("xy")]
+    lay_out(tmp_path, both(".jsonl", short))
+    assert len(read("classification", tmp_path, "label=view").splits["train"]) == 2
+
+
 def test_tasks_that_nobody_annotated(tmp_path: Path) -> None:
     lay_out(tmp_path, both(".jsonl", [task(), task({"was_cancelled": True})]))
     with pytest.raises(SqueezeError, match="no task has an annotation; export annotated tasks"):

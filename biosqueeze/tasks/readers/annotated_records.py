@@ -18,8 +18,10 @@ def with_entities(records: Sequence[DataRecord]) -> list[DataRecord]:
     first to its last character.
 
     Raises:
-        SqueezeError: a task has no text, or a document has other passages or entities.
+        SqueezeError: a task has no text, the tasks have classes of texts and no entity, or a document has other
+            passages or entities.
     """
+    _check_results([record for record in records if _is_task(record)])
     return [converted for record in records for converted in _converted(record)]
 
 
@@ -64,6 +66,26 @@ def _finished(task: DataRecord) -> list[Mapping[str, Any]]:
     """Return the annotations of a task of Label Studio that were not cancelled."""
     annotations = task.values["annotations"]
     return [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+
+
+def _check_results(tasks: Sequence[DataRecord]) -> None:
+    """Check that the tasks of Label Studio have not the classes of texts alone.
+
+    Raises:
+        SqueezeError: they have.
+    """
+    values = [
+        value
+        for task in tasks
+        for annotation in _finished(task)[:1]
+        for result in _listed(annotation, "result", task.where)
+        if isinstance(result, Mapping) and isinstance(value := result.get("value"), Mapping)
+    ]
+    if any("choices" in value for value in values) and not any("labels" in value for value in values):
+        raise SqueezeError(
+            f"{tasks[0].where}: the annotations of Label Studio are choices for whole texts, and no entities; export "
+            "them as JSON-MIN or CSV, and give --task classification --column label=NAME"
+        )
 
 
 def _of_task(task: DataRecord, annotation: Mapping[str, Any]) -> dict[str, Any]:
