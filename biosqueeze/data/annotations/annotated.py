@@ -171,12 +171,12 @@ class DocumentCounts:
             SqueezeError: an earlier document has the same id and other content.
         """
         content = hash((document.text, document.annotations))
-        of_first = (document.where, content, document.relations)
-        first_where, first_content, relations = self._seen.setdefault(document.id, of_first)
-        if first_where == document.where:
+        if document.id not in self._seen:
+            self._seen[document.id] = (document.where, content, document.relations)
             self.counts["documents"] += 1
             self.counts["annotations"] += len(document.annotations)
             return True
+        first_where, first_content, relations = self._seen[document.id]
         if first_content != content:
             raise SqueezeError(
                 f"{document.where}: the document id {document.id!r} is already used at {first_where}, with other "
