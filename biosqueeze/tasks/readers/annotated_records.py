@@ -12,10 +12,10 @@ from biosqueeze.progress import note
 def with_entities(records: Sequence[DataRecord]) -> list[DataRecord]:
     """Return records with `text`, `entities` and `relations` in place of other layouts; all others as they are.
 
-    Label Studio's tasks have a text in `data`, and `annotations` with lists of results: the first is read that was not
-    cancelled, and tasks without one are left out. BigBio's documents (Fries et al. 2022, the schema of knowledge bases)
-    have passages and entities with lists of texts and offsets: an entity of several parts becomes one span, from its
-    first to its last character.
+    Label Studio's tasks have a text in `data`, and `annotations` with lists of results: of those that were not
+    cancelled, the ground truth is read, or else the first, and tasks without one are left out. BigBio's documents
+    (Fries et al. 2022, the schema of knowledge bases) have passages and entities with lists of texts and offsets: an
+    entity of several parts becomes one span, from its first to its last character.
 
     Raises:
         SqueezeError: a task has no text, the tasks have classes of texts and no entity, or a document has other
@@ -38,7 +38,9 @@ def note_readings(records: Sequence[DataRecord]) -> None:
     divided = sum(len(entity["offsets"]) > 1 for each in records if _is_bigbio(each) for entity in _entities(each))
     readings = {
         "tasks without annotations left out": finished.count(0),
-        "tasks with several annotations, of which the first is read": sum(count > 1 for count in finished),
+        "tasks with several annotations, of which the ground truth or else the first is read": sum(
+            count > 1 for count in finished
+        ),
         "discontinuous entities read as one span from first to last character": divided,
     }
     counts = [f"{count:,} {what}" for what, count in readings.items() if count]
@@ -63,9 +65,10 @@ def _is_task(record: DataRecord) -> bool:
 
 
 def _finished(task: DataRecord) -> list[Mapping[str, Any]]:
-    """Return the annotations of a task of Label Studio that were not cancelled."""
+    """Return the annotations of a task of Label Studio that were not cancelled, the ground truth first."""
     annotations = task.values["annotations"]
-    return [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+    finished = [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+    return sorted(finished, key=lambda each: not each.get("ground_truth"))
 
 
 def _check_results(tasks: Sequence[DataRecord]) -> None:
