@@ -1,7 +1,7 @@
 """Annotate a stream of records chunk by chunk, in order and as they arrive."""
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from biosqueeze.annotation.output import RecordFormatter
@@ -9,13 +9,14 @@ from biosqueeze.annotation.tally import Tally
 from biosqueeze.data.records.incoming import InputStream
 from biosqueeze.data.records.input_record import InputRecord
 from biosqueeze.errors import SqueezeError
-from biosqueeze.progress import collect_warnings, track
+from biosqueeze.progress import CountedWarning, collect_warnings, track, warn
 
 if TYPE_CHECKING:
-    from biosqueeze.annotation.annotator import Annotator
+    from biosqueeze.annotation.annotator import AnnotatedRecord, Annotator
 
 LARGEST_CHUNK = 1024
 MOST_CHARACTERS = 1_000_000  # of text in a chunk, beside those of its last record: memory grows with them
+_MOST_IDS = 1_000_000  # of documents that are kept in memory; ids of sentences repeat early
 _SLOW = 0.5  # seconds in which a chunk arrives
 
 
@@ -35,6 +36,7 @@ def annotate_stream(
         SqueezeError: a record is bad and `skip_bad` is off, after the lines of the records before it; or all are bad.
     """
     as_document = formatter.format == "pubtator"
+    seen: dict[str, int] = {}
     with track("predict", done=tally.before) as tracker:
         for records in chunk_records(source.records, annotator.model.batch_size):
             about = source.position and source.position.expected(tally.records + len(records))
@@ -45,6 +47,8 @@ def annotate_stream(
                 error = None if skip_bad else chunk.first_error
                 chunk = chunk if error is None else chunk.before_first_error()
                 annotator.annotate(chunk)
+                if as_document:
+                    _warn_of_ids(chunk.valid, seen)
             tally.add(chunk, warnings)
             if chunk.records:
                 yield "".join(map(formatter.lines, chunk.records))
@@ -55,12 +59,30 @@ def annotate_stream(
     tally.conclude(source.name)
 
 
-def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[InputRecord]]:
-    """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`.
+def _warn_of_ids(records: Sequence["AnnotatedRecord"], seen: dict[str, int]) -> None:
+    """Warn of documents with the id of an earlier one and another text, which no reader of PubTator can keep apart.
 
-    The first predictions appear early, and large chunks put more texts of similar length into each batch. Chunks do not
-    grow while records arrive slowly, because whoever writes them may wait for the predictions. A chunk of long records
-    ends at `MOST_CHARACTERS`.
+    Args:
+        records: valid ones.
+        seen: hash of the text by id, of earlier documents; those of the records are added, up to `_MOST_IDS`.
+    """
+    repeated = 0
+    for record in records:
+        name, content = str(record.record.id), hash(record.example.text)
+        repeated += seen.get(name, content) != content
+        if len(seen) < _MOST_IDS:
+            seen.setdefault(name, content)
+    if repeated:
+        problem = "documents have the id of an earlier one, so they cannot be read as training data"
+        warn(CountedWarning(repeated, problem, detail="; give each its own id, or use --format jsonl"))
+
+
+def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[InputRecord]]:
+    """Yield chunks of records that double in size, from `first` to `LARGEST_CHUNK`; from 1 they do not grow.
+
+    The first predictions appear early, and large chunks put more texts of similar length into each batch. Whoever
+    writes a record may wait for its prediction, so single records are not held back for others, and larger chunks do
+    not grow while records arrive slowly. A chunk of long records ends at `MOST_CHARACTERS`.
 
     Raises:
         SqueezeError: the input is damaged, after the records before the damage.
@@ -72,9 +94,9 @@ def chunk_records(records: Iterator[InputRecord], first: int) -> Iterator[list[I
             chunk.append(record)
             characters += record.characters
             if len(chunk) == size or characters >= MOST_CHARACTERS:
-                is_slow = time.monotonic() - started > _SLOW
+                may_grow = first > 1 and time.monotonic() - started <= _SLOW
                 yield chunk
-                size = first if is_slow else max(first, min(2 * size, LARGEST_CHUNK))
+                size = max(first, min(2 * size, LARGEST_CHUNK)) if may_grow else first
                 chunk, characters, started = [], 0, time.monotonic()
     except SqueezeError:
         if chunk:

@@ -30,6 +30,6 @@ def _matching(parent: Path, parts: list[str]) -> Iterable[Path]:
 
 
 def _has_data(directory: Path, folds: int) -> bool:
-    if folds and (directory / "1").is_dir():
+    if folds and any(path.name.isdecimal() and path.is_dir() for path in directory.iterdir()):
         return True
     return any(path.is_file() and not is_beside_data(path) for path in directory.iterdir())

@@ -268,6 +268,7 @@ def open_binary(path: Path, progress: ByteProgress | None = None) -> Iterator[Bi
 @contextmanager
 def _open_stdin() -> Iterator[BinaryIO]:
     stream: Any = sys.stdin.buffer
+    check_packer(stream, STANDARD_INPUT)
     yield unpacked(stream, STANDARD_INPUT) if _begins_gzip(stream) else stream
 
 
@@ -286,7 +287,8 @@ def check_packer(stream: Any, name: str) -> None:
         raise lfs_pointer_error(name, "the data")
     command = next((command for magic, command in _OTHER_PACKED.items() if magic.match(beginning)), None)
     if command:
-        unpacking = f"{command} {shlex.quote(name)} > FILE"
+        is_piped = name == STANDARD_INPUT
+        unpacking = f"{command} FILE in the pipe" if is_piped else f"{command} {shlex.quote(name)} > FILE"
         raise SqueezeError(f"{name} is packed, and only .gz is read; unpack it first: {unpacking}")
 
 

@@ -99,6 +99,7 @@ def find_benchmarks(
 
     Raises:
         SqueezeError: there is no such directory, or no benchmark that can be run.
+        UsageError: the data of a benchmark do not have what --set names for it.
     """
     if not root.is_dir():
         raise SqueezeError(f"there is no directory {root}; give the one that has the folders of the benchmarks")
@@ -116,6 +117,8 @@ def find_benchmarks(
             options = {**paper_options(benchmark), **overrides.get("", {}), **overrides.get(benchmark.name, {})}
             found.append(_check_data(benchmark, data, options))
         except SqueezeError as error:
+            if isinstance(error, UsageError) and overrides.get(benchmark.name):
+                raise UsageError(f"--set for {benchmark.name}: {error}") from error
             unfit[benchmark.name] = str(error)
             warn(f"{benchmark.title} is left out: {error}")
     if not found and unfit:
@@ -187,10 +190,33 @@ def _read_splits(
     """Read these splits; return what the data are like."""
     data = [task.read(str(directory), splits) for directory in directories]
     # Of a cross-validated set the papers count the whole, not the folds.
-    differences = [] if benchmark.folds else warn_of_counts(benchmark, data[0], options.get("negative"))
+    differences = (
+        _warn_of_folds(benchmark, directories)
+        if benchmark.folds
+        else warn_of_counts(benchmark, data[0], options.get("negative"))
+    )
     other_split = [f"the published scores are those of {benchmark.published_on}"] if benchmark.published_on else []
     examples = min(len(_left_to_train(each.splits, options)) for each in data)
     return DataFacts("; ".join([*differences, *other_split]), examples, data[0].output_type)
+
+
+def _warn_of_folds(benchmark: Benchmark, directories: Sequence[Path]) -> list[str]:
+    """Warn of folds that are missing; return the warning, if there is one.
+
+    Args:
+        benchmark: a cross-validated one.
+        directories: of the folds that are used, or the one directory of data without folds.
+    """
+    used = [int(directory.name) for directory in directories if directory.name.isdecimal()]
+    expected = range(1, (benchmark.folds_used or benchmark.folds) + 1)
+    missing = [number for number in expected if number not in used]
+    if not missing:
+        return []
+    said = f"folds missing: {', '.join(map(str, missing))}; used: {', '.join(map(str, used))}"
+    if not used:
+        said = f"a single division into train and test, where the paper has {benchmark.folds} folds"
+    warn(f"{benchmark.title}: {said}")
+    return [said]
 
 
 def runs_of(

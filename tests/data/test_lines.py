@@ -119,11 +119,14 @@ def test_gzip_is_told_by_its_content(name: str, tmp_path: Path) -> None:
         (b"\x28\xb5\x2f\xfd\x04", "zstd -dc"),
     ],
 )
-def test_other_packers_are_named(packed: bytes, command: str, tmp_path: Path) -> None:
+def test_other_packers_are_named(packed: bytes, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(packed)
     with pytest.raises(SqueezeError, match=f"only .gz is read; unpack it first: {command}"):
         list(numbered_lines(path))
+    pipe_in(monkeypatch, packed)
+    with pytest.raises(SqueezeError, match=f"standard input is packed, .* unpack it first: {command} FILE in the pipe"):
+        list(stdin_lines())
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from biosqueeze.benchmarks.suite import load_suite, suite_names
-from biosqueeze.errors import SqueezeError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.finetuning.suite_runs import find_benchmarks, paper_options
 from biosqueeze.tasks import open_task
 
@@ -68,3 +68,31 @@ def test_an_unfit_option_is_no_missing_split(root: Path, capsys: pytest.CaptureF
     assert "left out: --types: the data have no entity of the type 'Gene'" in capsys.readouterr().err
     with pytest.raises(SqueezeError, match="none of blurb's benchmarks is under"):
         find_benchmarks(load_suite("blurb"), root, ["hoc"], {})
+
+
+def test_an_unfit_option_of_one_benchmark_is_an_error(root: Path) -> None:
+    overrides = {"ncbi-disease": {"types": ("Diseases",)}}
+    with pytest.raises(UsageError, match=r"--set for ncbi-disease: --types: .* Did you mean 'Disease'\?"):
+        find_benchmarks(load_suite("blurb"), root, [], overrides)
+
+
+@pytest.mark.parametrize(
+    ("suite", "folds", "note"),
+    [
+        ("bioformer", ("1", "3"), "folds missing: 2, 4, 5, 6, 7, 8, 9, 10; used: 1, 3;"),
+        ("bioformer", (".",), "a single division into train and test, where the paper has 10 folds;"),
+        ("compact", ("2", "3"), "folds missing: 1; used: 2;"),
+        ("compact", ("1",), "there is no dev split"),
+    ],
+)
+def test_missing_folds_are_noted(
+    suite: str, folds: tuple[str, ...], note: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for fold in folds:
+        (tmp_path / "GAD" / fold).mkdir(parents=True)
+        for split in ("train", "test"):
+            rows = "".join(f"@GENE$ {i} {fold} @DISEASE$ in {split} .\t{i % 2}\n" for i in range(20))
+            (tmp_path / "GAD" / fold / f"{split}.tsv").write_text(rows)
+    (found,), _ = find_benchmarks(load_suite(suite), tmp_path, ["gad"], {})
+    assert found.data_facts.note.startswith(note)
+    assert f": {note.rstrip(';')}" in " ".join(capsys.readouterr().err.split())

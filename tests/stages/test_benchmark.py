@@ -238,6 +238,7 @@ def test_every_fold_is_a_run(pico_bert: Path, tmp_path: Path, shell: Shell) -> N
     said = shell("benchmark", pico_bert, "--suite", "biolm", "--data", tmp_path, "--seeds", 2, "--dry-run", "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["steps"][0] == "fine-tune and score 4 times"  # the first fold is for choosing
+    assert "folds missing: 3, 4, 5, 6, 7, 8, 9; used: 1, 2, 10" in " ".join(said.err.split())
     said = shell("benchmark", pico_bert, "--suite", "compact", "--data", tmp_path, "--dry-run", "--json")
     assert json.loads(said.out)["steps"][0] == "fine-tune and score 1 times"  # one held-out tenth, one seed
 

@@ -83,6 +83,15 @@ def test_pubtator_in_and_out(ner, tmp_path):
     assert any(annotation.start > len(title) for annotation in first.annotations)
 
 
+def test_documents_of_pubtator_with_one_id(ner, tmp_path, capsys):
+    lines = ("7|t|Hepti", "7|a|", "8|t|Rosci", "8|a|", "7|t|Hepti", "7|a|", "8|t|Car", "8|a|")
+    source = write_records(tmp_path / "in.pubtator", *lines)
+    predict.run(options_of(ner, source, format="pubtator", batch_size=1, out=str(tmp_path / "out.pubtator")))
+    assert "warning: 1 documents have the id of an earlier one" in " ".join(capsys.readouterr().err.split())
+    predict.run(options_of(ner, source, out=str(tmp_path / "out.jsonl")))
+    assert "id of an earlier one" not in capsys.readouterr().err
+
+
 def test_record_that_cannot_be_encoded_is_found(annotator):
     class Picky(type(annotator.model.task)):
         def encode(self, examples, *rest):

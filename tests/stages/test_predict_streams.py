@@ -68,9 +68,15 @@ def test_only_one_chunk_is_in_memory():
 def test_chunks_do_not_grow_while_records_arrive_slowly(monkeypatch):
     clock = count(step=0.4)  # seconds from one reading of the clock to the next
     monkeypatch.setattr("biosqueeze.annotation.stream.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert [len(chunk) for chunk in chunk_records(_records(7), 1)] == [1, 2, 4]
+    assert [len(chunk) for chunk in chunk_records(_records(14), 2)] == [2, 4, 8]
     clock = count(step=0.6)
-    assert [len(chunk) for chunk in chunk_records(_records(3), 1)] == [1, 1, 1]
+    assert [len(chunk) for chunk in chunk_records(_records(6), 2)] == [2, 2, 2]
+
+
+def test_single_records_do_not_wait_for_others():
+    taken = []
+    source = (taken.append(record) or record for record in _records(4))
+    assert [len(taken) for _ in chunk_records(source, 1)] == [1, 2, 3, 4]
 
 
 def test_closed_output_pipe_stops_the_generator():

@@ -44,8 +44,23 @@ def test_tasks_of_label_studio(suffix: str, tmp_path: Path, capsys: pytest.Captu
     assert guess(str(tmp_path), Formulation()).kind == "ner"
     assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [TAGS, ("O", "O", "O")]
     said = " ".join(capsys.readouterr().err.split())
-    assert "1 tasks without annotations left out; 1 tasks with several annotations, of which the first is read" in said
+    assert "1 tasks without annotations left out; 1 tasks with several annotations, of which the" in said
     assert "test has no tags" not in said
+
+
+def test_the_ground_truth_is_read_before_the_first(tmp_path: Path) -> None:
+    lay_out(tmp_path, both(".jsonl", [task({"result": []}, {"result": [GENE], "ground_truth": True})]))
+    assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [TAGS]
+
+
+def test_choices_for_texts_are_no_entities(tmp_path: Path) -> None:
+    lay_out(tmp_path, both(".jsonl", [task({"result": [CHOICE]}), task({"result": []})]))
+    for reading in (lambda: guess(str(tmp_path), Formulation()), lambda: read("ner", tmp_path)):
+        with pytest.raises(SqueezeError, match=r"are choices for whole texts, .* --task classification"):
+            reading()
+    short = [{"id": number, "text": f"mice {number}", "view": view} for number, view in enumerate("xy")]
+    lay_out(tmp_path, both(".jsonl", short))
+    assert len(read("classification", tmp_path, "label=view").splits["train"]) == 2
 
 
 def test_tasks_that_nobody_annotated(tmp_path: Path) -> None:

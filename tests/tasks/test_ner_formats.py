@@ -50,17 +50,21 @@ def test_brat(tmp_path: Path, folder: str, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_entities_of_a_shared_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The .a1 has the entities, the .a2 events with their triggers, and relations; a test split may have no .a2."""
+    """The .a1 has entities, the .a2 others, events with their triggers, and relations; a test split may have no .a2."""
     *entity_lines, relation, _ = BRAT.splitlines()
     entities = "\n".join(entity_lines)
     write_brat(tmp_path / "training", entities, suffix=".a1")
     write_brat(tmp_path / "training", entities, name="doc2", suffix=".a1")
     write_brat(tmp_path / "training", f"*\tEquiv T1 T2\nT3\tCure 5 7\tin\n{relation}\nE1\tCure:T3\n", suffix=".a2")
+    write_brat(tmp_path / "training", "T4\tGrade 20 24\tFine\n", name="doc2", suffix=".a2")
     write_brat(tmp_path / "test", entities, suffix=".a1")
     (tmp_path / "test" / "doc1.txt").write_text(TEXT.replace(" in ", " vs "))
-    assert tags_of(tmp_path) == TAGS * 2
+    assert tags_of(tmp_path) == [*TAGS, TAGS[0], ("B-Grade", "O")]
     assert open_task("ner").splits(str(tmp_path)) == ("train", "test")
-    assert "2 documents; 4 annotations; 1 relations" in capfd.readouterr().err
+    counts = "2 documents; 5 annotations; 2 events, attributes and notes skipped; 1 triggers of events skipped"
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"{counts}; 1 relations" in said
+    assert "1 documents; 2 annotations; 1 documents without an .a2" in said
     pairs = open_task("relation").read(str(tmp_path), ("train",)).splits["train"]
     assert [each.gold for each in pairs] == ["Treats", "no-relation"]
 
@@ -83,9 +87,19 @@ def test_brat_in_several_pieces(tmp_path: Path) -> None:
     assert tags_of(tmp_path)[0] == ("B-Disease", "I-Disease", "I-Disease", "I-Disease", "O")
 
 
+def test_pieces_count_both_characters_of_a_line_end(tmp_path: Path) -> None:
+    write_brat(tmp_path / "train", "T1\tGene 19 23;24 28\twith TP53\n")
+    (tmp_path / "train" / "doc1.txt").write_bytes(b"The gene is here.\r\nwith TP53\r\n")
+    assert ("B-Gene", "I-Gene") in tags_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("annotations", "message"),
-    [("T1 Chemical 0 4 Zinc\n", "not an annotation of brat"), ("T1\tChemical 0 4\tIron\n", "the text there is 'Zinc'")],
+    [
+        ("T1 Chemical 0 4 Zinc\n", "not an annotation of brat"),
+        ("T1\tChemical 0 4\tIron\n", "the text there is 'Zinc'"),
+        ("T1\tDisease 1 5;14 18\tZinc gout\n", "the texts there are 'inc ', 'gout'"),
+    ],
 )
 def test_damaged_brat(tmp_path: Path, annotations: str, message: str) -> None:
     write_brat(tmp_path / "train", annotations)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from biosqueeze.data.records.incoming import open_input
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.encoding.entities import Mention
 from biosqueeze.tasks.readers.relations import negative_of
+from biosqueeze.tasks.sniffing import guess
 
 ALL = ("train", "dev", "test")
 MARKED = [
@@ -270,6 +272,18 @@ def test_errors_name_file_and_line(marked, row, message):
 def test_offsets_that_do_not_fit(tmp_path, change, message):
     with pytest.raises(SqueezeError, match=message):
         read(write(tmp_path, train_jsonl=lines([*OFFSETS, {**OFFSETS[0], **change}])), ("train",))
+
+
+def test_line_ends_in_a_cell_count_as_in_predictions(tmp_path):
+    rows = [
+        f'"Line {label}\r\nBRCA1 binds",{label},"{{""start"": 8, ""end"": 13}}","{{""start"": 14, ""end"": 19}}"\r\n'
+        for label in "yn"
+    ]
+    (tmp_path / "train.csv").write_bytes("".join(["text,label,head,tail\r\n", *rows]).encode())
+    assert guess(str(tmp_path), Formulation()).kind == "relation"
+    first, _ = read(tmp_path, ("train",)).splits["train"]
+    assert [first.text[each.start : each.end] for each in first.mentions] == ["BRCA1", "binds"]
+    assert first.text == next(iter(open_input(str(tmp_path / "train.csv")).records)).values["text"]
 
 
 def test_a_head_without_a_tail(tmp_path):

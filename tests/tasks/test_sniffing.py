@@ -72,6 +72,23 @@ def test_the_kinds_of_one_file(name: str, text: str, kinds: list[str], tmp_path:
     assert guess(str(tmp_path), Formulation()) == Guess(kinds[0], tuple(kinds[1:]))
 
 
+@pytest.mark.parametrize(("kind", "answer", "task"), [("yesno", "yes", "nli"), ("factoid", ["DNA"], "qa")])
+def test_bioasq_with_its_documents_is_no_bioc(kind: str, answer: object, task: str, tmp_path: Path) -> None:
+    questions = json.loads(bioasq(kind, answer))["questions"]
+    (tmp_path / "training11b.json").write_text(json.dumps({"questions": [{**questions[0], "documents": ["http://x"]}]}))
+    assert guess(str(tmp_path), Formulation()) == Guess(task, ())
+
+
+def test_records_with_documents_are_no_bioc(tmp_path: Path) -> None:
+    rows = [{"text": "<< A >> binds [[ B ]].", "label": label, "documents": ["1"]} for label in "xy"]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    assert len(open_task("relation").read(str(tmp_path), ("train",)).splits["train"]) == 2
+    (tmp_path / "train.json").write_text(
+        json.dumps([{"tokens": ["p53"], "tags": ["B-Gene"], "documents": [{"id": 1}]}])
+    )
+    assert len(open_task("ner").read(str(tmp_path), ("train",)).splits["train"]) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("train.bin", "?"), ("README.md", "text\tlabel\n"), ("pmids.txt", "123\n"), ("train.txt", "A sentence.\n")],

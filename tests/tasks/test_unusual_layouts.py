@@ -161,6 +161,21 @@ def test_numbered_tags_have_the_names_of_their_column(tmp_path: Path) -> None:
         read("ner", tmp_path)
 
 
+def test_names_of_tags_that_differ_between_configurations(tmp_path: Path) -> None:
+    lists = (["O", "B-Gene"], ["O", "B-Gene"], ["O", "B-Drug"])
+    infos = {
+        f"config{number}": {"features": {"ner_tags": {"feature": {"names": names, "_type": "ClassLabel"}}}}
+        for number, names in enumerate(lists)
+    }
+    records = [{"tokens": ["TP53", "of"], "ner_tags": [1, 0]}]
+    lay_out(tmp_path, {**both(".jsonl", records), "dataset_infos.json": json.dumps(infos)})
+    with pytest.raises(SqueezeError, match=r"labels\.txt, .*dataset_infos\.json .* several lists that differ"):
+        read("ner", tmp_path)
+    del infos["config2"]
+    lay_out(tmp_path, {"dataset_infos.json": json.dumps(infos)})
+    assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O")
+
+
 def test_saved_data_with_numbered_tags(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([{"tokens": ["TP53", "of"], "tags": [1, 0]}] * 3)
@@ -184,6 +199,28 @@ def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: 
     lay_out(tmp_path, both(".jsonl", [prodigy("reject", **more)]))
     with pytest.raises(SqueezeError, match="every record has the answer reject or ignore; accept some"):
         read("ner", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["classification", "nli", "relation"])
+def test_rejected_labels_are_left_out(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text, pair = "<< a >> binds [[ b ]]", {"sentence1": "a", "sentence2": "b"}
+    answers = ("accept", "reject", "accept", "ignore")
+    rows = [
+        {**(pair if kind == "nli" else {"text": text}), "label": "xy"[number % 3 == 0], "answer": answer}
+        for number, answer in enumerate(answers)
+    ]
+    lay_out(tmp_path, both(".jsonl", rows))
+    assert [each.gold for each in read(kind, tmp_path).splits["train"]] == ["y", "x"]
+    assert "2 of 4 records are left out: their answer is reject or ignore" in capsys.readouterr().err
+
+
+def test_answers_that_are_no_annotators(tmp_path: Path) -> None:
+    pair = {"question": "a", "context": "b"}
+    lay_out(tmp_path, both(".jsonl", [{**pair, "answer": answer} for answer in ("accept", "reject")]))
+    assert [each.gold for each in read("nli", tmp_path).splits["train"]] == ["accept", "reject"]
+    rows = [{**pair, "label": "xy"[number], "answer": answer} for number, answer in enumerate(("yes", "reject"))]
+    lay_out(tmp_path, both(".jsonl", rows))
+    assert len(read("nli", tmp_path).splits["train"]) == 2
 
 
 def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,40 @@ def align_annotation(document: Document, annotation: Annotation, where: str) -> 
     return Annotation(start, start + len(covered.strip()), annotation.type, covered.strip(), annotation.id)
 
 
+def check_pieces(text: str, spans: Sequence[tuple[int, int]], covered: str, where: str) -> None:
+    """Check the pieces of a discontinuous annotation against the text of its document; see `align_annotation`.
+
+    Args:
+        text: of the document.
+        spans: start and end of each piece.
+        covered: the annotation's text as the file gives it.
+        where: file and line, for the error message.
+
+    Raises:
+        SqueezeError: the text at the offsets is another one.
+    """
+    if not fits(text, spans, covered):
+        pieces = [text[start:end] for start, end in spans]
+        raise SqueezeError(
+            f"{where}: {covered!r} has the offsets {', '.join(f'{start}-{end}' for start, end in spans)}, but the "
+            f"texts there are {', '.join(map(repr, pieces))}; correct the offsets or the text"
+        )
+
+
+def fits(text: str, spans: Sequence[tuple[int, int]], covered: str) -> bool:
+    """Return whether an annotation's text is that of its pieces, in their order or the text's, or all that they span.
+
+    White space, and dots between the pieces, may differ.
+    """
+    whole = (min(start for start, _ in spans), max(end for _, end in spans))
+    readings = (spans, sorted(spans), [whole])
+    return any(_letters("".join(text[start:end] for start, end in each)) == _letters(covered) for each in readings)
+
+
+def _letters(text: str) -> str:
+    return "".join(_words(text.replace("...", " ")))
+
+
 def linked_relations(
     relations: Iterable[tuple[str, Sequence[str]]], annotations: Mapping[str, Annotation], counts: Counter[str]
 ) -> tuple[AnnotatedRelation, ...]:
@@ -137,12 +171,12 @@ class DocumentCounts:
             SqueezeError: an earlier document has the same id and other content.
         """
         content = hash((document.text, document.annotations))
-        of_first = (document.where, content, document.relations)
-        first_where, first_content, relations = self._seen.setdefault(document.id, of_first)
-        if first_where == document.where:
+        if document.id not in self._seen:
+            self._seen[document.id] = (document.where, content, document.relations)
             self.counts["documents"] += 1
             self.counts["annotations"] += len(document.annotations)
             return True
+        first_where, first_content, relations = self._seen[document.id]
         if first_content != content:
             raise SqueezeError(
                 f"{document.where}: the document id {document.id!r} is already used at {first_where}, with other "

@@ -13,6 +13,7 @@ from biosqueeze.data.annotations.annotated import (
     Document,
     DocumentCounts,
     align_annotation,
+    check_pieces,
     linked_relations,
 )
 from biosqueeze.data.lines import invalid_xml, read_beginning, read_bytes, read_json_document
@@ -202,6 +203,8 @@ def _annotation(document: Document, raw: "BioCAnnotation", where: str, counts: D
     text = _text(raw.text, where)
     if len(raw.locations) > 1:
         counts.counts["discontinuous annotations read as one span from first to last character"] += 1
+        pieces = [(offset, offset + length) for offset, length in spans]
+        check_pieces(document.text, pieces, text, f"{where} annotation {raw.id}")
         text = document.text[max(start, 0) : end]
     infons = raw.infons if isinstance(raw.infons, Mapping) else {}
     concept = next((str(infons[key]) for key in _CONCEPT_KEYS if infons.get(key)), "")

@@ -1,7 +1,7 @@
 """Read the standoff annotations of brat (Stenetorp et al. 2012) and of the BioNLP shared tasks.
 
 Beside the .txt of a document, brat has an .ann. A shared task has the entities as .a1, and what participants were to
-find, events and relations, as .a2.
+find, events, relations and further entities, as .a2.
 """
 
 import re
@@ -14,6 +14,8 @@ from biosqueeze.data.annotations.annotated import (
     Document,
     DocumentCounts,
     align_annotation,
+    check_pieces,
+    fits,
     linked_relations,
 )
 from biosqueeze.data.lines import numbered_lines, read_document
@@ -21,6 +23,7 @@ from biosqueeze.data.records.splits import STANDOFF_SUFFIXES
 from biosqueeze.errors import SqueezeError
 
 _RELATION = re.compile(r"R\d+\t(\S+) \S+?:(\S+) \S+?:(\S+)\s*")
+_TRIGGER = re.compile(r"E\d+\t\S+?:(T\d+)")
 _ENTITY = re.compile(r"(T\d+)\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)\t(.*)")
 
 
@@ -32,8 +35,9 @@ def is_brat(folder: Path) -> bool:
 def read_brat(folder: Path) -> Iterator[Document]:
     """Stream the documents below a folder in the order of their paths, and log their number at the end.
 
-    Of an annotation in several pieces the span is from the first character to the last. Of an .a2 only relations are
-    read. Events, attributes and notes, and texts without annotations, are counted and skipped.
+    Of an annotation in several pieces the span is from the first character to the last. Events, attributes and notes,
+    the triggers of the events of an .a2, and texts without annotations are counted and skipped. Documents without
+    an .a2, as in a test split, are counted too.
 
     Raises:
         SqueezeError: annotations have no .txt, or do not agree with the text.
@@ -58,20 +62,34 @@ def _document(annotations: Path, name: str, counts: DocumentCounts) -> Document:
     text = annotations.with_suffix(".txt")
     if not text.is_file():
         raise SqueezeError(f"{annotations} has no {text.name} beside it; they belong together: copy the text there")
-    lines = [(number, line) for number, line in numbered_lines(annotations) if line.strip()]
+    lines = _lines(annotations, counts)
     bare = Document(name, _counted_text(text, [line for _, line in lines]), (), str(annotations))
-    found = [_annotation(line, number, bare, counts) for number, line in lines if not _RELATION.fullmatch(line)]
+    events = (_TRIGGER.match(line) for _, line in lines if annotations.suffix == ".a1")
+    triggers = {match[1] for match in events if match}
+    found = [
+        _annotation(line, where, bare, counts)
+        for where, line in lines
+        if line.partition("\t")[0] not in triggers and not _RELATION.fullmatch(line)
+    ]
+    if triggers:
+        counts.counts["triggers of events skipped"] += len(triggers)
     annotated = tuple(annotation for annotation in found if annotation)
-    relations = (_RELATION.fullmatch(line) for line in (*dict(lines).values(), *_second_file(annotations)))
+    relations = (_RELATION.fullmatch(line) for _, line in lines)
     arguments = ((match[1], (match[2], match[3])) for match in relations if match)
     linked = linked_relations(arguments, {each.id: each for each in annotated}, counts.counts)
     return replace(bare, annotations=annotated, relations=linked)
 
 
-def _second_file(annotations: Path) -> list[str]:
-    """Return the lines of the .a2 beside an .a1; a test split may have none."""
-    path = annotations.with_suffix(".a2")
-    return read_document(path) if annotations.suffix == ".a1" and path.is_file() else []
+def _lines(annotations: Path, counts: DocumentCounts) -> list[tuple[str, str]]:
+    """Return place and content of each line of a file, and of the .a2 beside an .a1."""
+    paths = [annotations]
+    if annotations.suffix == ".a1":
+        second = annotations.with_suffix(".a2")
+        if second.is_file():
+            paths.append(second)
+        else:
+            counts.counts["documents without an .a2"] += 1
+    return [(f"{path}:{number}", line) for path in paths for number, line in numbered_lines(path) if line.strip()]
 
 
 def _counted_text(path: Path, annotations: Sequence[str]) -> str:
@@ -81,17 +99,15 @@ def _counted_text(path: Path, annotations: Sequence[str]) -> str:
     """
     plain = "\n".join(read_document(path))
     as_written = path.read_bytes().decode("utf-8")
-    entities = [match for line in annotations if (match := _ENTITY.fullmatch(line)) and ";" not in match[3]]
-    spans = [(slice(*map(int, match[3].split())), match[4]) for match in entities]
+    entities = [(_spans(match[3]), match[4]) for line in annotations if (match := _ENTITY.fullmatch(line))]
 
     def fitting(text: str) -> int:
-        return sum(text[span] == covered for span, covered in spans)
+        return sum(fits(text, spans, covered) for spans, covered in entities)
 
     return max((plain, as_written), key=fitting)
 
 
-def _annotation(line: str, number: int, document: Document, counts: DocumentCounts) -> Annotation | None:
-    where = f"{document.where}:{number}"
+def _annotation(line: str, where: str, document: Document, counts: DocumentCounts) -> Annotation | None:
     if not line.startswith("T"):
         counts.counts["events, attributes and notes skipped"] += 1
         return None
@@ -101,9 +117,15 @@ def _annotation(line: str, number: int, document: Document, counts: DocumentCoun
             f"{where}: {line[:60]!r} is not an annotation of brat; expected T1, a tab, the type with start and end, a "
             "tab, and the text"
         )
-    offsets = [int(offset) for offset in re.split("[ ;]", match[3])]
-    start, end, text = min(offsets), max(offsets), match[4]
-    if len(offsets) > 2:
+    spans, text = _spans(match[3]), match[4]
+    start, end = min(start for start, _ in spans), max(end for _, end in spans)
+    if len(spans) > 1:
         counts.counts["discontinuous annotations read as one span from first to last character"] += 1
+        check_pieces(document.text, spans, text, where)
         text = document.text[start:end]
     return align_annotation(document, Annotation(start, end, match[2], text, match[1]), where)
+
+
+def _spans(offsets: str) -> list[tuple[int, int]]:
+    """Return start and end of each piece of an annotation."""
+    return [(int(start), int(end)) for start, end in (piece.split() for piece in offsets.split(";"))]

@@ -15,8 +15,8 @@ from biosqueeze.data.records.splits import table_beside
 from biosqueeze.errors import SqueezeError
 
 DocumentFormat = Literal["pubtator", "bioc", "pairs", "tables"]
-_BIOC_KEY = re.compile(r'"(documents|passages|PubTator3)"\s*:')
-_BIGBIO_KEY = re.compile(r'"offsets"\s*:')  # its records have passages too, and BioC's one offset each
+_PASSAGES = re.compile(r'"passages"\s*:\s*\[\s*\{')
+_OFFSET = re.compile(r'"offset"\s*:')  # of a passage; those of BigBio's records have "offsets"
 
 
 def read_documents(path: Path) -> Iterator[Document]:
@@ -59,6 +59,7 @@ def format_of_text(path: Path, text: str) -> DocumentFormat | None:
     if kind == ".xml":
         return "pairs" if is_pair_xml(text) else "bioc"
     if kind == ".json":
-        return "bioc" if _BIOC_KEY.search(text) and not _BIGBIO_KEY.search(text) else None
+        passages = _PASSAGES.search(text)
+        return "bioc" if passages and _OFFSET.search(text, passages.end()) else None
     first = next((line for line in text.split("\n") if line.strip()), "")
     return "pubtator" if TEXT_LINE.match(first.lstrip()) else None

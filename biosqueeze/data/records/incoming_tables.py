@@ -27,6 +27,9 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 _LONG_NAME = re.compile(r"[A-Za-z][\w .-]*")  # such as "Article Title"
 # One of them in a first line of names shows that a pipe holds a table.
 _TEXT_NAMES = {"text", "abstract", "title", "sentence", "sentence1", "premise", "question", "document"}
+_PART_NUMBER = re.compile(r"\d+[-.]\d+")  # of CoNLL-U's words in several parts (2-3), and empty ones (2.1)
+_COUNTED = 4  # words of a sentence that are 1, 2, 3, 4; later in a file, a text may have such a list
+_FEWEST_COLUMNS = 3  # of a file with numbers, words and tags
 _LONGEST_NAME = 60  # characters; a longer first row has texts, and no names
 
 _Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells, error of an invalid line in it
@@ -35,6 +38,24 @@ _Row = tuple[int, Sequence[str], str | None]  # number of its first line, cells,
 def is_border(line: str) -> bool:
     """Return whether a line of a column file lies between sentences: blank, the mark of a document, or a comment."""
     return _BORDER.match(line) is not None
+
+
+def are_counts(words: Sequence[str], columns: int, where: str) -> bool:
+    """Return whether the words of a sentence, read from rows of so many columns, are 1, 2, ...
+
+    Raises:
+        SqueezeError: there are enough of them to tell that they are no words.
+    """
+    numbers = [word for word in words if not _PART_NUMBER.fullmatch(word)]
+    count = len(numbers)
+    if columns < _FEWEST_COLUMNS or not count or numbers != [str(number) for number in range(1, count + 1)]:
+        return False
+    if count >= _COUNTED:
+        raise SqueezeError(
+            f"{where}: the column of the words counts from 1 to {count}; name the one that has them, as in "
+            "--column word=2"
+        )
+    return True
 
 
 def has_tag(line: str) -> bool:
@@ -83,8 +104,18 @@ def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -
             first row, which is then a header.
 
     Raises:
-        SqueezeError: the first row has no such name.
+        SqueezeError: the first row has no such name, or the words of all sentences so far are 1, 2, ...
     """
+    counts_words = True
+    for record, layout in _sentences(lines, name, columns):
+        if counts_words and record.error is None:
+            counts_words = are_counts(record.values["tokens"], layout.count, record.where)
+        yield record
+
+
+def _sentences(
+    lines: Iterable[Line], name: str, columns: Mapping[str, str]
+) -> Iterator[tuple[InputRecord, "_WordColumn"]]:
     sentence: list[Line] = []
     layout: _WordColumn | None = None
     for line in lines:
@@ -95,10 +126,10 @@ def word_records(lines: Iterable[Line], name: str, columns: Mapping[str, str]) -
                     continue
             sentence.append(line)
         elif sentence and layout:
-            yield layout.sentence(sentence, name)
+            yield layout.sentence(sentence, name), layout
             sentence = []
     if sentence and layout:
-        yield layout.sentence(sentence, name)
+        yield layout.sentence(sentence, name), layout
 
 
 @dataclass(frozen=True)

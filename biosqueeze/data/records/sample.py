@@ -45,8 +45,9 @@ class SourceSample:
 
     @cached_property
     def lines(self) -> list[tuple[int, str]]:
-        """The whole lines of the text with their numbers."""
-        lines = [line.rstrip("\r") for line in self.text.split("\n")]
+        """The whole lines of the text with their numbers; those of a .csv with their carriage returns."""
+        is_csv = self.path is not None and data_suffix(self.path) == ".csv"
+        lines = [line if is_csv else line.rstrip("\r") for line in self.text.split("\n")]
         return list(enumerate(lines[:-1] if self._truncated else lines, start=1))
 
     @property

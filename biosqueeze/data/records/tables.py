@@ -7,7 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from biosqueeze.data.lines import check_characters, data_suffix, invalid_json, numbered_lines, read_document
+from biosqueeze.data.lines import (
+    check_characters,
+    data_suffix,
+    invalid_json,
+    numbered_lines,
+    read_document,
+    tolerant_lines,
+)
 from biosqueeze.data.records import hub
 from biosqueeze.data.records.columns import (
     ADVICE_ON_CSV,
@@ -98,14 +105,23 @@ def read_file(path: Path, *, header: Sequence[str] = ()) -> list[DataRecord]:
 def _records(path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     if data_suffix(path) == ".json":
         return _json(path)
-    return parse_records(numbered_lines(path), path, header)
+    lines = _lines_with_returns(path) if data_suffix(path) == ".csv" else numbered_lines(path)
+    return parse_records(lines, path, header)
+
+
+def _lines_with_returns(path: Path) -> Iterator[tuple[int, str]]:
+    r"""Stream the lines of a .csv without \n, but with \r: in a quoted cell it counts in offsets, as in predictions."""
+    for line in tolerant_lines(path):
+        if line.error:
+            raise SqueezeError(line.error)
+        yield line.number, line.text + line.end.removesuffix("\n")
 
 
 def parse_records(lines: NumberedLines, path: Path, header: Sequence[str]) -> Iterator[DataRecord]:
     """Parse the lines of a table or of JSON lines, as they are read.
 
     Args:
-        lines: number and content of each line.
+        lines: number and content of each line; those of a .csv may end with a carriage return.
         path: its suffix determines the format; a .txt whose first line begins with { has JSON lines.
         header: as for `read_records`.
 
@@ -158,7 +174,7 @@ def _table(path: Path, rows: Iterator[tuple[int, list[str]]], header: Sequence[s
     if first is None:
         return
     names = _header(first[1], header)
-    check_line_ends("".join(names), f"{path}:{first[0]}")
+    check_line_ends("".join(names).replace("\r\n", ""), f"{path}:{first[0]}")
     columns = names or [str(position) for position in range(1, len(first[1]) + 1)]
     check_names(columns, f"{path}:{first[0]}")
     if not names:

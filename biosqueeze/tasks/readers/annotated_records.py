@@ -12,14 +12,16 @@ from biosqueeze.progress import note
 def with_entities(records: Sequence[DataRecord]) -> list[DataRecord]:
     """Return records with `text`, `entities` and `relations` in place of other layouts; all others as they are.
 
-    Label Studio's tasks have a text in `data`, and `annotations` with lists of results: the first is read that was not
-    cancelled, and tasks without one are left out. BigBio's documents (Fries et al. 2022, the schema of knowledge bases)
-    have passages and entities with lists of texts and offsets: an entity of several parts becomes one span, from its
-    first to its last character.
+    Label Studio's tasks have a text in `data`, and `annotations` with lists of results: of those that were not
+    cancelled, the ground truth is read, or else the first, and tasks without one are left out. BigBio's documents
+    (Fries et al. 2022, the schema of knowledge bases) have passages and entities with lists of texts and offsets: an
+    entity of several parts becomes one span, from its first to its last character.
 
     Raises:
-        SqueezeError: a task has no text, or a document has other passages or entities.
+        SqueezeError: a task has no text, the tasks have classes of texts and no entity, or a document has other
+            passages or entities.
     """
+    _check_results([record for record in records if _is_task(record)])
     return [converted for record in records for converted in _converted(record)]
 
 
@@ -36,7 +38,9 @@ def note_readings(records: Sequence[DataRecord]) -> None:
     divided = sum(len(entity["offsets"]) > 1 for each in records if _is_bigbio(each) for entity in _entities(each))
     readings = {
         "tasks without annotations left out": finished.count(0),
-        "tasks with several annotations, of which the first is read": sum(count > 1 for count in finished),
+        "tasks with several annotations, of which the ground truth or else the first is read": sum(
+            count > 1 for count in finished
+        ),
         "discontinuous entities read as one span from first to last character": divided,
     }
     counts = [f"{count:,} {what}" for what, count in readings.items() if count]
@@ -61,9 +65,30 @@ def _is_task(record: DataRecord) -> bool:
 
 
 def _finished(task: DataRecord) -> list[Mapping[str, Any]]:
-    """Return the annotations of a task of Label Studio that were not cancelled."""
+    """Return the annotations of a task of Label Studio that were not cancelled, the ground truth first."""
     annotations = task.values["annotations"]
-    return [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+    finished = [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+    return sorted(finished, key=lambda each: not each.get("ground_truth"))
+
+
+def _check_results(tasks: Sequence[DataRecord]) -> None:
+    """Check that the tasks of Label Studio have not the classes of texts alone.
+
+    Raises:
+        SqueezeError: they have.
+    """
+    values = [
+        value
+        for task in tasks
+        for annotation in _finished(task)[:1]
+        for result in _listed(annotation, "result", task.where)
+        if isinstance(result, Mapping) and isinstance(value := result.get("value"), Mapping)
+    ]
+    if any("choices" in value for value in values) and not any("labels" in value for value in values):
+        raise SqueezeError(
+            f"{tasks[0].where}: the annotations of Label Studio are choices for whole texts, and no entities; export "
+            "them as JSON-MIN or CSV, and give --task classification --column label=NAME"
+        )
 
 
 def _of_task(task: DataRecord, annotation: Mapping[str, Any]) -> dict[str, Any]:

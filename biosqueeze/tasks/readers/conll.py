@@ -7,7 +7,7 @@ from pathlib import Path
 
 from biosqueeze.data.lines import numbered_lines
 from biosqueeze.data.records.columns import check_line_ends
-from biosqueeze.data.records.incoming_tables import is_border
+from biosqueeze.data.records.incoming_tables import are_counts, is_border
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.registry import closest
 from biosqueeze.tasks.readers.tagged import SourceSentence
@@ -15,7 +15,6 @@ from biosqueeze.tasks.readers.tagged import SourceSentence
 _ROLES = ("word", "tag")
 _DOCUMENT = re.compile(r"-DOCSTART-|###MEDLINE:|# newdoc\b")
 _FEWEST_DOCUMENTS = 10  # fewer marks may be of parts of a corpus
-_COUNTED = 4  # words of a sentence that are 1, 2, 3, 4; later in a file, a text may have such a list
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def parse_columns(
     """Parse the sentences of numbered lines one by one, each with the layout of the file; see `read_columns`."""
     counts_words = True  # whether the words of every sentence so far are 1, 2, ...
     for sentence, layout in _parsed(lines, path, requested):
-        counts_words = counts_words and layout.columns > len(_ROLES) and _counts_words(sentence)
+        counts_words = counts_words and are_counts(sentence.words, layout.columns, sentence.where(0))
         yield sentence, layout
 
 
@@ -111,23 +110,6 @@ def _parsed(
 def _sentence(rows: Sequence[tuple[int, str, str]], path: Path, document: str) -> SourceSentence:
     lines, words, tags = zip(*rows, strict=True)
     return SourceSentence(words, tags, str(path), lines, document_id=document)
-
-
-def _counts_words(sentence: SourceSentence) -> bool:
-    """Return whether the words of a sentence are 1, 2, ...
-
-    Raises:
-        SqueezeError: there are enough of them to tell that they are no words.
-    """
-    count = len(sentence.words)
-    if sentence.words != tuple(str(number) for number in range(1, count + 1)):
-        return False
-    if count >= _COUNTED:
-        raise SqueezeError(
-            f"{sentence.where(0)}: the column of the words counts from 1 to {count}; name the one that has them, as in "
-            "--column word=2"
-        )
-    return True
 
 
 def _layout(line: str, number: int, requested: Mapping[str, str], path: Path) -> ColumnLayout:

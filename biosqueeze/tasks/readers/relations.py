@@ -14,6 +14,7 @@ from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, PairKind, Passage, Relation, segments_of
+from biosqueeze.tasks.readers.answers import accepted_records
 from biosqueeze.tasks.readers.entity_pairs import EntityStyle, no_entities, relation_of, style_of
 from biosqueeze.tasks.readers.record_documents import document_of
 from biosqueeze.tasks.readers.rows import check_labels
@@ -88,8 +89,9 @@ def _pairs(
     """Return the records of splits, and with train those of test if there is one."""
     documents = documents_of_files(source, splits)
     if documents is None:
-        header = Columns(_ROLES, parse_column_options(formulation.column)).header
-        records = read_records(source, with_test_of(source, splits), header=header)
+        requested = parse_column_options(formulation.column)
+        read_splits = read_records(source, with_test_of(source, splits), header=Columns(_ROLES, requested).header)
+        records = {split: accepted_records(rows, requested.get("label", "")) for split, rows in read_splits.items()}
         documents = documents_of_records(source, records)
         if documents is None:
             return SentencePairs(records, frozenset())

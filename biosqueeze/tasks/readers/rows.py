@@ -14,6 +14,7 @@ from biosqueeze.progress import note
 from biosqueeze.tasks import Dataset
 from biosqueeze.tasks.encoding.entities import Relation
 from biosqueeze.tasks.encoding.sequences import TextExample
+from biosqueeze.tasks.readers.answers import accepted_records
 from biosqueeze.tasks.readers.split_overlap import check_disjoint, with_test_of
 from biosqueeze.tasks.readers.unnamed_columns import check_unnamed_columns
 
@@ -128,12 +129,14 @@ def without_hidden_test(
 def rows_by_role(
     source: str, records: Mapping[str, Sequence[DataRecord]], roles: Roles, columns: Columns
 ) -> dict[str, list[RoleValues]]:
-    """Return the values of the records of every split by role; log the columns.
+    """Return the values of the accepted records of every split by role; log the columns.
 
     Raises:
-        SqueezeError: there is no column for a role.
+        SqueezeError: there is no column for a role, or no record of a split was accepted.
     """
-    rows = {split: roles.rows(items, columns) for split, items in records.items()}
+    labels = {split: roles.chosen(items, columns).get("label", "") for split, items in records.items()}
+    accepted = {split: accepted_records(items, labels[split]) for split, items in records.items()}
+    rows = {split: roles.rows(items, columns) for split, items in accepted.items()}
     note(f"{source}: {_describe_columns(roles, columns, records)}")
     return rows
 

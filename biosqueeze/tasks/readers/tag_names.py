@@ -17,7 +17,7 @@ def tag_names(directory: Path, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the names of tags in the order of their numbers; () where the directory has no list of them.
 
     They are the lines of labels.txt, or the class names in a dataset_infos.json: those of the first of these columns
-    that it has, or its only ones.
+    that it has, or its only ones. Names that differ between its configurations are not used.
 
     Raises:
         SqueezeError: a file cannot be read.
@@ -42,7 +42,8 @@ def named_tags(values: Sequence[Any], names: Sequence[str], where: str) -> list[
     if not names:
         raise SqueezeError(
             f"{where}: the tags are numbers; write their names beside the data in {LIST_FILE}, one on each line, "
-            "in the order of the numbers from 0, such as O, B-Gene, I-Gene"
+            "in the order of the numbers from 0, such as O, B-Gene, I-Gene (what an "
+            f"{_INFO_FILE} has is not read where it has no names for them, or several lists that differ)"
         )
     unnamed = next((number for number in numbers if not 0 <= number < len(names)), None)
     if unnamed is not None:
@@ -51,7 +52,11 @@ def named_tags(values: Sequence[Any], names: Sequence[str], where: str) -> list[
 
 
 def _class_names(value: Any, column: str = "") -> dict[str, tuple[str, ...]]:
-    """Return the class names of every column in a description of features, at any depth."""
+    """Return the class names of every column in a description of features, at any depth.
+
+    Returns:
+        () for a column with several lists that differ, as in several configurations.
+    """
     if not isinstance(value, Mapping):
         return {}
     names = value.get("names")
@@ -59,5 +64,6 @@ def _class_names(value: Any, column: str = "") -> dict[str, tuple[str, ...]]:
         return {column: tuple(names)}
     found: dict[str, tuple[str, ...]] = {}
     for key, item in value.items():
-        found |= _class_names(item, column if key in _FEATURE_KEYS else key)
+        for name, each in _class_names(item, column if key in _FEATURE_KEYS else key).items():
+            found[name] = each if found.get(name, each) == each else ()
     return found

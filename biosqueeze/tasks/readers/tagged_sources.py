@@ -31,6 +31,7 @@ from biosqueeze.progress import note, quietly, warn
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import OUTSIDE
 from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
+from biosqueeze.tasks.readers.answers import accepted_records
 from biosqueeze.tasks.readers.conll import parse_columns, read_columns
 from biosqueeze.tasks.readers.document_files import document_format, documents_in, find_folder, find_source
 from biosqueeze.tasks.readers.record_documents import document_of
@@ -46,7 +47,6 @@ _SUFFIXES = (
     ".xml",
 )  # fmt: skip
 _WITHIN_WORD = re.compile(r"[A-Za-z0-9]{2}")
-_REFUSED = ("reject", "ignore")  # answers of Prodigy's annotators
 
 
 def read(source: str, splits: Sequence[str], formulation: Formulation, ranks: TypeRanks = NO_RANKS) -> Dataset:
@@ -242,26 +242,11 @@ def _of_records(
 ) -> list[SourceSentence]:
     """Read records with tokens and tags (or the numbers of `names`), or with a text and its entities."""
     note_readings(records)
-    accepted = _accepted(with_entities(records))
+    accepted = accepted_records(with_entities(records))
     documents = _documents_of(accepted, formulation)
     if documents is not None:
         return _of_documents(documents, Path(accepted[0].where), formulation, ranks)
     return list(_sentences_of_tokens(accepted, formulation, names))
-
-
-def _accepted(records: Sequence[DataRecord]) -> Sequence[DataRecord]:
-    """Leave out the records that Prodigy's annotators rejected or ignored.
-
-    Raises:
-        SqueezeError: no other is left.
-    """
-    accepted = [record for record in records if record.values.get("answer") not in _REFUSED]
-    if not accepted:
-        raise SqueezeError(f"{records[0].where}: every record has the answer {' or '.join(_REFUSED)}; accept some")
-    if left_out := len(records) - len(accepted):
-        which = f"{left_out:,} of {len(records):,} records"
-        note(f"{records[0].where}: {which} are left out: their answer is {' or '.join(_REFUSED)}")
-    return accepted
 
 
 def _documents_of(records: Sequence[DataRecord], formulation: Formulation) -> Iterator[Document] | None:

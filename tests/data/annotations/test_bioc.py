@@ -99,6 +99,27 @@ def test_passages_and_sentences_are_placed_at_their_offsets(tmp_path, name, caps
     assert "2 documents; 4 annotations" in log
 
 
+@pytest.mark.parametrize(
+    ("text", "second", "fits"),
+    [
+        ("Lung cancer", 15, True),
+        ("cancer Lung", 15, False),
+        ("Lung ... cancer", 15, True),
+        ("Lung and colon cancer", 15, True),
+        ("Lung cancer", 14, False),
+        ("Lung cancer", 99, False),
+    ],
+)
+def test_pieces_are_compared_with_the_text(tmp_path, text, second, fits):
+    passage = _passage(0, "Lung and colon cancer", _annotation("T2", "Disease", text, (0, 4), (second, 6)))
+    path = _write(tmp_path, "c.json", _collection(_document("7", passage)))
+    if fits:
+        assert next(iter(read_bioc(path))).annotations[0].text == "Lung and colon cancer"
+    else:
+        with pytest.raises(SqueezeError, match=r"annotation T2: '.*' has the offsets 0-4, .*, but the texts there are"):
+            list(read_bioc(path))
+
+
 def test_documents_under_another_key(tmp_path):
     documents = json.loads(biocjson.dumps(_two_documents()))["documents"]
     (tmp_path / "c.json").write_text(json.dumps({"PubTator3": documents}))

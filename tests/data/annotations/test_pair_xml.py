@@ -69,6 +69,13 @@ def test_corpora_of_protein_interactions(tmp_path: Path) -> None:
     assert [each.head.text for each in document.relations] == ["Zinc", "Zinc", "copper"]
 
 
+def test_copies_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(read_documents(written(tmp_path, ddi(SECOND, SECOND))))) == 1
+    assert "1 documents; 0 annotations; 1 duplicate documents dropped" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(SqueezeError, match="the document id 's1' is already used"):
+        list(read_documents(written(tmp_path, ddi(SECOND, SECOND.replace("Nothing", "Something")))))
+
+
 def test_the_folder_of_another_task_has_no_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The test split of the DDI corpus has other documents for the task of finding drugs, whose pairs are all false."""
     for name, text in (("relations", FIRST), ("drugs", FIRST.replace("true", "false").replace('"s0"', '"s2"'))):

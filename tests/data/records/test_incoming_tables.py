@@ -141,6 +141,14 @@ def test_column_of_the_words(tmp_path):
     assert "r.conll:4: 1 columns, where the first row has 3" in bad
 
 
+def test_numbers_of_the_words_are_no_words(tmp_path):
+    rows = "# sent_id = 1\n1\tThe\tDET\n2-3\tdoesn't\t_\n2\tdoes\tAUX\n3\tn't\tPART\n4\tbind\tVERB\n"
+    path = input_file(tmp_path, "r.conllu", rows)
+    with pytest.raises(SqueezeError, match=r"r\.conllu:2: .* counts from 1 to 4; .* --column word=2"):
+        list(open_input(path).records)
+    assert _values(open_input(path, ["word=2"]))[0]["tokens"] == ["The", "doesn't", "does", "n't", "bind"]
+
+
 @pytest.mark.parametrize("name", ["r.conll", "r.tsv"])
 def test_name_of_the_column_of_the_words(tmp_path, name):
     path = input_file(tmp_path, name, "Sent\tToken\tTag\n1\tBRCA1\tB-Gene\n1\tis\tO\n\n2\tit\tO\n")

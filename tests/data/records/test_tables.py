@@ -71,7 +71,7 @@ def test_csv_rows_over_several_lines_keep_their_first_line(tmp_path):
     path = write_file(tmp_path, "a.csv", 'label,text\r\nx,"one\r\ntwo ""2"""\r\ny,three\r\n')
     records = read_file(path, header=HEADER)
     assert [(record.where, record.values["text"]) for record in records] == [
-        (f"{path}:2", 'one\ntwo "2"'),
+        (f"{path}:2", 'one\r\ntwo "2"'),
         (f"{path}:4", "three"),
     ]
 
