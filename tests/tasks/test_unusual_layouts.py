@@ -187,42 +187,6 @@ def test_saved_data_with_numbered_tags(tmp_path: Path) -> None:
     assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O")
 
 
-def prodigy(answer: str, **more: Any) -> dict[str, Any]:
-    return {"text": "TP53 of mice", "spans": [{"start": 0, "end": 4, "label": "Gene"}], "answer": answer, **more}
-
-
-@pytest.mark.parametrize("more", [{}, {"tokens": [{"text": "TP53", "start": 0, "end": 4, "id": 0}]}])
-def test_prodigy_examples_that_were_accepted(tmp_path: Path, more: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    lay_out(tmp_path, both(".jsonl", [prodigy(answer, **more) for answer in ("reject", "accept", "ignore")]))
-    assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [("B-Gene", "O", "O")]
-    assert "2 of 3 records are left out: their answer is reject or ignore" in capsys.readouterr().err
-    lay_out(tmp_path, both(".jsonl", [prodigy("reject", **more)]))
-    with pytest.raises(SqueezeError, match="every record has the answer reject or ignore; accept some"):
-        read("ner", tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["classification", "nli", "relation"])
-def test_rejected_labels_are_left_out(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text, pair = "<< a >> binds [[ b ]]", {"sentence1": "a", "sentence2": "b"}
-    answers = ("accept", "reject", "accept", "ignore")
-    rows = [
-        {**(pair if kind == "nli" else {"text": text}), "label": "xy"[number % 3 == 0], "answer": answer}
-        for number, answer in enumerate(answers)
-    ]
-    lay_out(tmp_path, both(".jsonl", rows))
-    assert [each.gold for each in read(kind, tmp_path).splits["train"]] == ["y", "x"]
-    assert "2 of 4 records are left out: their answer is reject or ignore" in capsys.readouterr().err
-
-
-def test_answers_that_are_no_annotators(tmp_path: Path) -> None:
-    pair = {"question": "a", "context": "b"}
-    lay_out(tmp_path, both(".jsonl", [{**pair, "answer": answer} for answer in ("accept", "reject")]))
-    assert [each.gold for each in read("nli", tmp_path).splits["train"]] == ["accept", "reject"]
-    rows = [{**pair, "label": "xy"[number], "answer": answer} for number, answer in enumerate(("yes", "reject"))]
-    lay_out(tmp_path, both(".jsonl", rows))
-    assert len(read("nli", tmp_path).splits["train"]) == 2
-
-
 def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spans = [[0, 3, "Gene"], [8, 11, "Species"]]
     lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "entities": spans}]))
@@ -232,15 +196,6 @@ def test_ends_that_are_the_last_characters(tmp_path: Path, capsys: pytest.Captur
     lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice now", "entities": spans}]))
     read("ner", tmp_path)
     assert "train.jsonl:1: 2 of 2 entities end within a word" in " ".join(capsys.readouterr().err.split())
-
-
-def test_prodigy_examples_without_spans(tmp_path: Path) -> None:
-    bare = {"text": "Mice are fed.", "tokens": [{"text": "Mice", "start": 0, "end": 4, "id": 0}], "answer": "accept"}
-    lay_out(tmp_path, both(".jsonl", [prodigy("accept"), bare]))
-    assert guess_of(tmp_path) == "ner"
-    assert [sentence.tags for sentence in read("ner", tmp_path).splits["train"]] == [("B-Gene", "O", "O"), ("O",) * 4]
-    lay_out(tmp_path, both(".jsonl", [{"text": "TP53 of mice", "label": [[0, 4, "Gene"]], "answer": "accept"}]))
-    assert read("ner", tmp_path).splits["train"][0].tags == ("B-Gene", "O", "O")
 
 
 TOKENS = {"tokens": ["TP53", "of"], "ner_tags": ["B-Gene", "O"]}

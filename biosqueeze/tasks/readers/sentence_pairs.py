@@ -18,6 +18,7 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.progress import CountedWarning, note, warn
 from biosqueeze.tasks.encoding.entities import Mention, PairKind, Passage, Relation
 from biosqueeze.tasks.readers.annotated_records import note_readings, with_entities
+from biosqueeze.tasks.readers.answers import accepted_records
 from biosqueeze.tasks.readers.document_files import document_format, documents_in, find_source
 from biosqueeze.tasks.readers.record_documents import related_document
 from biosqueeze.tasks.readers.split_overlap import with_test
@@ -84,7 +85,7 @@ def documents_of_records(source: str, records: Mapping[str, Sequence[DataRecord]
     if not any(_has_relations(record) for rows in converted.values() for record in rows):
         return None
     if "train" not in records and "train" in splits_of(source):
-        records = {**records, **read_records(source, ("train",))}
+        records = {**records, "train": accepted_records(read_records(source, ("train",))["train"])}
         converted["train"] = with_entities(records["train"])
     for rows in records.values():
         note_readings(rows)
