@@ -288,7 +288,9 @@ def track(what: str, total: int | None = None, done: int = 0, *, at_most: bool =
         at_most: whether the work may end before all items are done.
     """
     console = _console()
-    if _state.level < Level.NORMAL or not console.is_terminal or console.quiet:
+    # Interactive is a terminal that can move its cursor; FORCE_COLOR makes a file one too.
+    draws_bar = console.is_interactive and console.file.isatty()
+    if _state.level < Level.NORMAL or not draws_bar or console.quiet:
         yield ProgressBar(what, total, done, at_most)
         return
     from rich.progress import Progress
