@@ -108,12 +108,18 @@ def score_heading(metrics: Iterable[str]) -> str:
     return score_name(names.pop()) if len(names) == 1 else "score"
 
 
-def size_of(checkpoint: Checkpoint) -> str:
-    """Return parameters and megabytes of a checkpoint that biosqueeze wrote."""
+def size_of(checkpoint: Checkpoint, deployed: float | None = None) -> str:
+    """Return parameters and megabytes of a checkpoint that biosqueeze wrote.
+
+    Args:
+        checkpoint: with a manifest; else the result is "".
+        deployed: megabytes of a graph and what it needs, where those count and not the float weights.
+    """
     if checkpoint.manifest is None:
         return ""
     model = checkpoint.manifest.model
-    return f"{model.parameters['total']:,} parameters, {model.megabytes:.1f} MB"
+    size = f"{model.megabytes:.1f} MB" if deployed is None else f"{deployed} MB deployed"
+    return f"{model.parameters['total']:,} parameters, {size}"
 
 
 def next_after_training(written: Checkpoint) -> tuple[str, ...]:

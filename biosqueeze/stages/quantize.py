@@ -208,7 +208,8 @@ def run(options: Options) -> Outcome:
         f"deployed: {sizes['deployed_megabytes']} MB (int8 graph, tokenizer, config), of "
         f"{sizes['directory_megabytes']} MB in {quantized.path}"
     )
-    summary = Summary(size=size_of(quantized), next_words=next_after_export(quantized, source))
+    size = size_of(quantized, sizes["deployed_megabytes"])
+    summary = Summary(size=size, next_words=next_after_export(quantized, source))
     return Outcome(quantized.path, {"metrics": metrics, **sizes}, summary=summary)
 
 
