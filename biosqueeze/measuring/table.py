@@ -22,7 +22,8 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
 
     size, length = shape
-    metric, score = main_score(evaluation_of(model))
+    evaluated = evaluation_of(model)
+    metric, score = main_score(evaluated)
     p50 = percentile(model.milliseconds[shape], 0.5)
     return {
         "checkpoint": model.checkpoint.name,
@@ -45,6 +46,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "is_finetuned": model.checkpoint.task is not None,
         "metric": metric,
         "score": score,
+        "evaluated_on": None if score is None else ", ".join(filter(None, measured_on(evaluated))),
         "retention": _retention(model, baseline),
     }
 

@@ -66,9 +66,11 @@ def tradeoff_panels(evaluations: Sequence[Evaluation], bench: Bench | None) -> l
 
 
 def _bench_panels(rows: Sequence[BenchRow]) -> list[Panel]:
-    """Draw the first shape, where two rows or more have a score on the same data."""
-    scored = [row for row in rows if row.score is not None and row.comparable]
-    first = [row for row in scored if _shape(row) == _shape(scored[0])]
+    """Draw the first shape, for the data that most of its scores are on, where those are two or more."""
+    scored = [row for row in rows if row.score is not None and row.evaluated_on is not None]
+    shown = [row for row in scored if _shape(row) == _shape(scored[0])]
+    usual = Counter((row.evaluated_on, row.metric) for row in shown).most_common(1)
+    first = [row for row in shown if (row.evaluated_on, row.metric) == usual[0][0]]
     if len(first) < 2:
         return []
     names = short_names(row.checkpoint for row in first)

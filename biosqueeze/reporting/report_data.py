@@ -69,7 +69,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """One row of results/bench.json; `comparable` is False where the score is on other data than the first row's."""
+    """One row of results/bench.json; scores of equal `evaluated_on` and `metric` are comparable, of None none."""
 
     checkpoint: str
     backend: str
@@ -83,7 +83,7 @@ class BenchRow:
     megabytes: float | None
     metric: str
     score: float | None
-    comparable: bool
+    evaluated_on: str | None
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,7 @@ def _read_bench(checkpoint: Checkpoint) -> Bench | None:
 
 def _parse_row(json: JsonObject) -> BenchRow:
     score = _finite(json, "score")
+    is_on_data_of_first = json.values.get("retention", 1.0) is not None  # all that earlier releases tell
     return BenchRow(
         checkpoint=json.get("checkpoint", str),
         backend=json.get("backend", str),
@@ -230,7 +231,7 @@ def _parse_row(json: JsonObject) -> BenchRow:
         megabytes=_finite(json, "megabytes"),
         metric=json.optional("metric", str) or "f1",
         score=_finite(json, "f1") if score is None else score,  # f1: of earlier releases
-        comparable=json.values.get("retention", 1.0) is not None,
+        evaluated_on=json.optional("evaluated_on", str) or ("" if is_on_data_of_first else None),
     )
 
 

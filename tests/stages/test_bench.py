@@ -113,6 +113,7 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
     assert [row["score"] for row in rows] == [0.8, 0.8]
     assert [row["retention"] for row in rows] == [1, None]
+    assert [row["evaluated_on"] for row in rows] == ["x", "y"]
     said = shell("bench", *two, "--backend", "torch", "--batch-size", "1")
     reason = "evaluated on other data, or by another score, or with a negative one"
     assert f"no retention of {two[1].name}: {reason}" in said.err
