@@ -79,11 +79,13 @@ def share_of(score: float | None, reference: float | None) -> float | None:
 def measured_on(result: Mapping[str, Any]) -> tuple[str, ...]:
     """Return task, data, split and restriction of a result of `evaluate`: results with equal ones are comparable.
 
-    Data that are there are named by their absolute path, however the path was written.
+    Data are named by the absolute path that `evaluate` recorded. Results of earlier releases lack it; a name of theirs
+    that exists here is taken for that directory.
     """
     task, data, split = (str(result.get(key, "")) for key in ("task", "data", "split"))
     place = Path(data).expanduser()
-    return task, str(place.resolve()) if data and place.exists() else data, split, restriction_of(result)
+    path = str(place.resolve()) if data and place.exists() else data
+    return task, str(result.get("data_path") or path), split, restriction_of(result)
 
 
 def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:

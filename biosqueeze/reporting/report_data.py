@@ -36,7 +36,8 @@ class Evaluation:
         checkpoint: its short name.
         own: whether it is the reported checkpoint, and not a parent.
         task: the kind of task.
-        data: the data set.
+        data: the data set, as it was named.
+        data_path: its absolute path; None for one of the Hub, and in results of earlier releases.
         split: of the data set.
         restriction: to some labels, see `card.metadata.restriction_of`.
         backend: RUNTIME[:PRECISION].
@@ -49,6 +50,7 @@ class Evaluation:
     own: bool
     task: str
     data: str
+    data_path: str | None = None
     split: str
     restriction: str
     backend: str
@@ -59,7 +61,8 @@ class Evaluation:
     @property
     def measured_on(self) -> tuple[str, ...]:
         """Evaluations with equal values are comparable."""
-        return *measured_on({"task": self.task, "data": self.data, "split": self.split})[:-1], self.restriction
+        result = {"task": self.task, "data": self.data, "data_path": self.data_path, "split": self.split}
+        return *measured_on(result)[:-1], self.restriction
 
     @property
     def score(self) -> float | None:
@@ -181,6 +184,7 @@ def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Ev
             own=own,
             task=json.optional("task", str) or "",
             data=json.optional("data", str) or "",
+            data_path=json.optional("data_path", str),
             split=json.optional("split", str) or "",
             restriction=restriction_of(json.values),
             backend=backend,

@@ -139,6 +139,14 @@ def test_the_same_data_by_two_names(two, pool, shell, tmp_path) -> None:
     assert [row["retention"] for row in rows] == [1, 1]
 
 
+def test_equal_names_in_two_projects_are_other_data(two, pool, shell) -> None:
+    for path, project in zip(two, "ab", strict=True):
+        result = {"metrics": {"f1": 0.8}, "data": "data", "data_path": f"/{project}/data"}
+        write_result(open_checkpoint(str(path)), "evaluate-torch", result)
+    rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
+    assert [row["retention"] for row in rows] == [1, None]
+
+
 def test_the_score_is_that_of_the_task(two, pool, shell) -> None:
     for path, score in zip(two, (0.5, 0.45), strict=True):
         result = {"metric": "accuracy", "metrics": {"macro_f1": 0.1, "accuracy": score}, "data": "x"}
