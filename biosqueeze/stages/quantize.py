@@ -176,7 +176,9 @@ def run(options: Options) -> Outcome:
     """
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
     from biosqueeze.backends.onnx_export import copy_stock
+    from biosqueeze.models.device import select_device
 
+    select_device("cpu")  # as for an export: what is compared does not depend on a GPU, nor on its memory
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)

@@ -13,6 +13,7 @@ from biosqueeze import registry
 from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models import device
 from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.stages import quantize
 from tests import pico
@@ -58,7 +59,9 @@ def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> No
     assert [entry.stage for entry in quantized.history] == ["export", "quantize"]
 
 
-def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None:
+def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(device._selected, "device", None)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: pytest.fail("the CPU is enough"))
     result = shell("quantize", shallow("bert", "base"), "--out", tmp_path / "int8", "--no-embeddings")
     assert result.code == 0, result.err
     quantized = open_checkpoint(result.path)
