@@ -159,6 +159,16 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
+def milliseconds(value: float) -> str:
+    """Return a time in milliseconds with one decimal, below 10 with two."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
+
+
+def counted(number: int | None, noun: str) -> str:
+    """Return a number with its noun: 1 thread, 1,200 threads; of an unknown number "? threads"."""
+    return f"{'?' if number is None else f'{number:,}'} {noun}{'' if number == 1 else 's'}"
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Print only warnings and errors inside the block, for work that was reported before."""

@@ -85,7 +85,7 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
     names = short_names(row["checkpoint"] for row in rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
     torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
-    machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
+    machine = f"{environment.cpu_name()}, {progress.counted(settings.threads, 'thread')}{torch_device}"
     progress.table(machine, *_summary(rows, names), keys=2)
     first = rows[0]
     scored = [row for row in rows if row["score"] is not None]
@@ -120,7 +120,7 @@ def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[
             "-" if row["retention"] is None else f"{row['retention']:.1%}",
         ]
         line = lines.setdefault((row["checkpoint"], row["backend"]), facts)
-        line += [f"{row['p50_ms']:.1f}", f"{row['speed_up']:.2f}x"]
+        line += [progress.milliseconds(row["p50_ms"]), f"{row['speed_up']:.2f}x"]
     return columns, list(lines.values())
 
 

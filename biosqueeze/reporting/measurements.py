@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from biosqueeze.checkpoint import short_names
+from biosqueeze.progress import counted
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
 from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation
@@ -173,15 +174,11 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
     for row in bench.rows:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
-    counts = f"{_counted(bench.threads, 'thread')}, {_counted(bench.rounds, 'round')}"
+    counts = f"{counted(bench.threads, 'thread')}, {counted(bench.rounds, 'round')}"
     torch_device = "" if bench.device == "cpu" else f"; PyTorch on {bench.device}"
     machine = f"{bench.cpu or 'unknown processor'}, {counts}{torch_device}"
     scores = score_heading(row.metric for row in bench.rows if row.score is not None)
     return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
-
-
-def _counted(number: int | None, noun: str) -> str:
-    return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:
