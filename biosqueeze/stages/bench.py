@@ -162,7 +162,8 @@ def plan(options: Options) -> Plan:
         steps=(
             *(f"measure {model.label}" for model in models),
             f"at {shapes} (batch x tokens) with {counted(settings.threads, 'thread')} each",
-            f"in {settings.rounds} rounds of {settings.seconds:g} s for each: {turns * settings.seconds:.0f} s in all",
+            f"in {counted(settings.rounds, 'round')} of {settings.seconds:g} s, or three runs, for each: at least "
+            f"{turns * settings.seconds:.0f} s of measuring",
         ),
     )
 

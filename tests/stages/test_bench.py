@@ -282,6 +282,7 @@ def test_plan(two, pool, shell) -> None:
     assert result.code == 0
     assert "full on onnxruntime:int8" in result.err
     assert "1 x 128, 8 x 128 (batch x tokens) with 2 threads" in result.err
+    assert "in 5 rounds of 0.5 s, or three runs, for each: at least 15 s of measuring" in result.err
     assert pool == ([], [])
 
 
