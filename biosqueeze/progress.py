@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from biosqueeze.system import processes
-from biosqueeze.text_table import TextTable, draw, wrapped_lines
+from biosqueeze.text_table import ASCII, TextTable, draw, wrapped_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -215,8 +215,9 @@ def print_blocks(blocks: Iterable[str | TextTable], stream: TextIO | None = None
 
 def _draw(drawn: TextTable, console: "Console") -> None:
     styles = {"title": "bold", "heading": "bold"}
+    replaced = ASCII if console.options.ascii_only else {}
     for line in draw(drawn.mapped(plain_text), console.width if console.is_terminal else _LOG_WIDTH):
-        console.print(line.text, style=styles.get(line.kind))
+        console.print(line.text.translate(replaced), style=styles.get(line.kind))
     console.print()
 
 

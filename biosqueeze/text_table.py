@@ -23,7 +23,9 @@ _LEAST_PROSE = 24  # width of a column of sentences
 _LEAST_TITLE = 72
 _SHORTEST = 3  # characters of a name on a very narrow terminal
 _FEW_ROWS = 4
-_ELLIPSIS = "…"
+_ELLIPSIS, _RULE = "…", "─"
+ASCII: Mapping[int, str] = {ord(_ELLIPSIS): "~", ord(_RULE): "-"}
+"""What stands for the characters of tables where a stream lacks them; as wide, for `str.translate`."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ class _Layout:
             yield from (Line("title", text) for text in textwrap.wrap(self.table.title, title_width))
         indent = " " * margin
         yield from (Line("heading", indent + text) for text in self._row(self.table.columns, widths, gap))
-        yield Line("rule", " " * (margin // 2) + "─" * whole)
+        yield Line("rule", " " * (margin // 2) + _RULE * whole)
         for row in self.table.rows:
             yield from (Line("row", indent + text) for text in self._row(row, widths, gap))
 

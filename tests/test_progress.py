@@ -68,6 +68,17 @@ def test_time_left_counts_from_where_work_went_on(terminal: Terminal, monkeypatc
     assert "fine-tune: 2020/2110, 54 min left" in terminal.getvalue()
 
 
+def test_tables_need_no_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="backslashreplace")
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(progress._state, "level", progress.Level.NORMAL)
+    progress.table("", ("name", "size"), [("x" * 200, 1)] * 5)
+    stream.seek(0)
+    lines = stream.read().splitlines()
+    assert "\\" not in "".join(lines) and "~" in lines[2] and max(map(len, lines)) <= 160
+    assert set(lines[1].strip()) == {"-"}
+
+
 @pytest.mark.parametrize(("name", "value", "is_terminal"), [("TERM", "dumb", True), ("FORCE_COLOR", "1", False)])
 def test_lines_are_printed_where_no_bar_can_be(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_terminal: bool
