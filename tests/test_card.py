@@ -47,6 +47,8 @@ def test_front_matter_has_task_and_scores(pico_ner: Path, tmp_path: Path) -> Non
     [
         ("dmis-lab/biobert-v1.1", "dmis-lab/biobert-v1.1"),
         ("dmis-lab/biobert-v1.1@main", "dmis-lab/biobert-v1.1"),
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("here", None),
         ("here/teacher", None),
         ("runs/a/b", None),
         ("~/x", None),
