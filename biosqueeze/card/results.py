@@ -11,9 +11,18 @@ from biosqueeze.files import read_json
 from biosqueeze.progress import counted, milliseconds
 
 
+def evaluation_name(backend: str) -> str:
+    """Return the name of the result of `evaluate` on a backend, RUNTIME[:PRECISION]; of "*" a pattern for all."""
+    return f"evaluate-{backend.replace(':', '-')}"
+
+
 def read_evaluations(directory: Path) -> list[dict[str, Any]]:
     """Return the results of `evaluate`, one for each backend; damaged files are left out."""
-    return [result for path in sorted((directory / "results").glob("evaluate-*.json")) if (result := _read(path))]
+    return [
+        result
+        for path in sorted((directory / "results").glob(f"{evaluation_name('*')}.json"))
+        if (result := _read(path))
+    ]
 
 
 def results_block(directory: Path, evaluations: Sequence[Mapping[str, Any]]) -> str:

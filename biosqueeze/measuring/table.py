@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biosqueeze import environment, progress
+from biosqueeze.card.results import evaluation_name
 from biosqueeze.checkpoint import Checkpoint, read_result, short_names
 from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
@@ -74,7 +75,7 @@ def _parameters(checkpoint: Checkpoint) -> int:
 
 def evaluation_of(model: MeasuredModel) -> dict[str, Any]:
     """Return the result of `evaluate` for the checkpoint on this backend; empty where there is none."""
-    return read_result(model.checkpoint, f"evaluate-{model.spec.replace(':', '-')}") or {}
+    return read_result(model.checkpoint, evaluation_name(model.spec)) or {}
 
 
 def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze.card.metadata import restriction_of
+from biosqueeze.card.results import evaluation_name
 from biosqueeze.checkpoint import Checkpoint, short_names
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, read_json
@@ -175,7 +176,7 @@ def _trainings(family: list[Checkpoint], names: Mapping[str, str]) -> Iterator[T
 
 
 def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Evaluation]:
-    for path in sorted((checkpoint.path / "results").glob("evaluate-*.json")):
+    for path in sorted((checkpoint.path / "results").glob(f"{evaluation_name('*')}.json")):
         json = JsonObject(read_json(path), str(path), _ADVICE)
         backend = json.optional("backend", str) or "torch"
         metrics = json.optional("metrics", dict) or {}
