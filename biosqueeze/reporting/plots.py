@@ -30,6 +30,7 @@ _INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
 _VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)"}
 _ROUND = (1, 2, 5, 10)  # ticks are multiples of these
 _LOG_RATIO = 30  # curves that span more than this are drawn on a logarithmic axis
+_LEFT, _RIGHT, _WHOLE = 68, 59, 140  # characters of a legend that fit above the axes of the upper row, or above one
 _HANDLE, _ROW_POINTS = 6, 17  # of a legend: characters as wide as a handle and its spaces, and the height of a row
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLE: Any = {
@@ -102,11 +103,13 @@ def training_plot(curves: Curves, metric: str | None = None, kept: int | None = 
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
         has_scores = bool(curves.dev_names or curves.probes)
-        widths = {figure.add_subplot(grid[0, 0] if has_scores else grid[0, :]): 68 if has_scores else 140}
-        _draw_losses(*widths, curves)
+        losses = figure.add_subplot(grid[0, 0] if has_scores else grid[0, :])
+        _draw_losses(losses, curves)
+        widths = {losses: _LEFT if has_scores else _WHOLE}
         if has_scores:
-            widths[scores := figure.add_subplot(grid[0, 1])] = 59
+            scores = figure.add_subplot(grid[0, 1])
             _draw_scores(scores, curves, metric, kept)
+            widths[scores] = _RIGHT
         _add_legends(widths)
         _draw_rate(figure.add_subplot(grid[1, 0]), curves)
         _draw_speed(figure.add_subplot(grid[1, 1]), curves)
@@ -231,13 +234,13 @@ def _add_legends(widths: Mapping[Axes, int]) -> None:
     """
     found = {axes: axes.get_legend_handles_labels() for axes in widths}
     found = {axes: (lines, [_cut(name, widths[axes]) for name in names]) for axes, (lines, names) in found.items()}
-    besides = all(
+    fit_beside = all(
         round(1.4 * len(axes.get_title("left"))) + _legend_width(names, len(names)) <= widths[axes]
         for axes, (_, names) in found.items()
     )
     place: dict[str, Any] = (
         {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
-        if besides
+        if fit_beside
         else {"loc": "lower left", "bbox_to_anchor": (0.0, 1.02), "borderpad": 0, "borderaxespad": 0.0}
     )
     rows = 0
@@ -247,7 +250,7 @@ def _add_legends(widths: Mapping[Axes, int]) -> None:
         if names:
             legend = axes.legend(lines, names, ncols=columns, **place)
             legend.set_in_layout(False)  # the title's distance makes the space, and no width is taken from the axes
-    if not besides:
+    if not fit_beside:
         for axes in widths:
             axes.set_title(axes.get_title("left"), pad=8 + _ROW_POINTS * rows)
 

@@ -85,8 +85,8 @@ def run(options: Options) -> Outcome:
         ]
         uploaded = {addition.path_in_repo for addition in additions}
         old = [name for name in api.list_repo_files(repo.repo_id) if _is_of_a_model(name) and name not in uploaded]
-        operations = [*additions, *map(CommitOperationDelete, old)]
-        api.create_commit(repo.repo_id, operations, commit_message=f"Upload {checkpoint.short_name}")
+        deletions = [CommitOperationDelete(name) for name in old]
+        api.create_commit(repo.repo_id, [*additions, *deletions], commit_message=f"Upload {checkpoint.short_name}")
     note(f"{len(files)} files of {checkpoint.name} are at {repo.url}")
     if old:
         note(f"deleted there, from an earlier upload: {', '.join(old)}")
