@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from biosqueeze.system import processes
-from biosqueeze.text_table import TextTable, draw, wrapped_lines
+from biosqueeze.text_table import ASCII, TextTable, draw, wrapped_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,6 +159,16 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
+def milliseconds(value: float) -> str:
+    """Return a time in milliseconds with one decimal, below 10 with two."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
+
+
+def counted(number: int | None, noun: str) -> str:
+    """Return a number with its noun: 1 thread, 1,200 threads; of an unknown number "? threads"."""
+    return f"{'?' if number is None else f'{number:,}'} {noun}{'' if number == 1 else 's'}"
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Print only warnings and errors inside the block, for work that was reported before."""
@@ -205,8 +215,9 @@ def print_blocks(blocks: Iterable[str | TextTable], stream: TextIO | None = None
 
 def _draw(drawn: TextTable, console: "Console") -> None:
     styles = {"title": "bold", "heading": "bold"}
+    replaced = ASCII if console.options.ascii_only else {}
     for line in draw(drawn.mapped(plain_text), console.width if console.is_terminal else _LOG_WIDTH):
-        console.print(line.text, style=styles.get(line.kind))
+        console.print(line.text.translate(replaced), style=styles.get(line.kind))
     console.print()
 
 
@@ -288,7 +299,9 @@ def track(what: str, total: int | None = None, done: int = 0, *, at_most: bool =
         at_most: whether the work may end before all items are done.
     """
     console = _console()
-    if _state.level < Level.NORMAL or not console.is_terminal or console.quiet:
+    # Interactive is a terminal that can move its cursor; FORCE_COLOR makes a file one too.
+    draws_bar = console.is_interactive and console.file.isatty()
+    if _state.level < Level.NORMAL or not draws_bar or console.quiet:
         yield ProgressBar(what, total, done, at_most)
         return
     from rich.progress import Progress

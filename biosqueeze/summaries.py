@@ -79,11 +79,13 @@ def share_of(score: float | None, reference: float | None) -> float | None:
 def measured_on(result: Mapping[str, Any]) -> tuple[str, ...]:
     """Return task, data, split and restriction of a result of `evaluate`: results with equal ones are comparable.
 
-    Data that are there are named by their absolute path, however the path was written.
+    Data are named by the absolute path that `evaluate` recorded. Results of earlier releases lack it; a name of theirs
+    that exists here is taken for that directory.
     """
     task, data, split = (str(result.get(key, "")) for key in ("task", "data", "split"))
     place = Path(data).expanduser()
-    return task, str(place.resolve()) if data and place.exists() else data, split, restriction_of(result)
+    path = str(place.resolve()) if data and place.exists() else data
+    return task, str(result.get("data_path") or path), split, restriction_of(result)
 
 
 def main_score(result: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -108,12 +110,18 @@ def score_heading(metrics: Iterable[str]) -> str:
     return score_name(names.pop()) if len(names) == 1 else "score"
 
 
-def size_of(checkpoint: Checkpoint) -> str:
-    """Return parameters and megabytes of a checkpoint that biosqueeze wrote."""
+def size_of(checkpoint: Checkpoint, deployed: float | None = None) -> str:
+    """Return parameters and megabytes of a checkpoint that biosqueeze wrote.
+
+    Args:
+        checkpoint: with a manifest; else the result is "".
+        deployed: megabytes of a graph and what it needs, where those count and not the float weights.
+    """
     if checkpoint.manifest is None:
         return ""
     model = checkpoint.manifest.model
-    return f"{model.parameters['total']:,} parameters, {model.megabytes:.1f} MB"
+    size = f"{model.megabytes:.1f} MB" if deployed is None else f"{deployed} MB deployed"
+    return f"{model.parameters['total']:,} parameters, {size}"
 
 
 def next_after_training(written: Checkpoint) -> tuple[str, ...]:

@@ -21,8 +21,11 @@ _LEAST = 16  # characters that are left of a shortened name
 _LEAST_KEY = 24  # of a name that says what a row is about
 _LEAST_PROSE = 24  # width of a column of sentences
 _LEAST_TITLE = 72
+_SHORTEST = 3  # characters of a name on a very narrow terminal
 _FEW_ROWS = 4
-_ELLIPSIS = "…"
+_ELLIPSIS, _RULE = "…", "─"
+ASCII: Mapping[int, str] = {ord(_ELLIPSIS): "~", ord(_RULE): "-"}
+"""What stands for the characters of tables where a stream lacks them; as wide, for `str.translate`."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +66,25 @@ class Line:
 
 
 def draw(table: TextTable, width: int) -> Iterator[Line]:
-    """Yield the lines of a table, none of which is wider than `width`, unless a single number is."""
+    """Yield the lines of a table, none of which is wider than `width`, unless numbers that say what a row is about are.
+
+    Where not even a column beside the keys fits, names and words are shortened further.
+    """
     layout = _Layout(table)
     if layout.natural <= width:
-        yield from layout.lines(layout.whole, _WIDE_GAP, margin=2)
+        yield from layout.lines(layout.whole, _WIDE_GAP, width, margin=2)
         return
     for shorten in (False, True):
         for candidate in map(_Layout, _candidates(table)):
             if sum(candidate.least(shorten=shorten)) + candidate.gaps <= width:
-                yield from candidate.lines(candidate.widths(width, shorten=shorten), _GAP)
+                yield from candidate.lines(candidate.widths(width, shorten=shorten), _GAP, width)
                 return
-    for number, columns in enumerate(_parts(layout, width)):
+    longest = next((limit for limit in range(_LEAST_KEY, _SHORTEST, -1) if _has_room(table, limit, width)), _SHORTEST)
+    for number, columns in enumerate(_parts(_Layout(table, longest), width)):
         if number:
             yield Line("row", "")
-        part = _Layout(table.part(columns, first=number == 0))
-        yield from part.lines(part.widths(width, shorten=True), _GAP)
+        part = _Layout(table.part(columns, first=number == 0), longest)
+        yield from part.lines(part.widths(width, shorten=True), _GAP, width)
 
 
 def _candidates(table: TextTable) -> list[TextTable]:
@@ -86,6 +93,12 @@ def _candidates(table: TextTable) -> list[TextTable]:
         return [table]
     both = [table, table.transposed()]
     return both if len(table.rows) > 1 else both[::-1]
+
+
+def _has_room(table: TextTable, longest: int, width: int) -> bool:
+    """Return whether the widest column fits beside the keys, if names are shortened to `longest` characters."""
+    least = _Layout(table, longest).least(shorten=True)
+    return sum(least[: table.keys]) + _GAP * table.keys + max(least[table.keys :], default=0) <= width
 
 
 def _parts(layout: "_Layout", width: int) -> list[list[int]]:
@@ -105,10 +118,16 @@ def _parts(layout: "_Layout", width: int) -> list[list[int]]:
 
 
 class _Layout:
-    """The widths of a table's columns."""
+    """The widths of a table's columns.
 
-    def __init__(self, table: TextTable) -> None:
+    Args:
+        table: of texts.
+        longest: how many characters of a name, or width of a column of sentences, are needed at most.
+    """
+
+    def __init__(self, table: TextTable, longest: int = _LEAST_KEY) -> None:
         self.table = table
+        self.longest = longest
         self.cells = [list(column) for column in zip(table.columns, *table.rows, strict=True)]
         self.numeric = [all(map(_looks_numeric, column[1:])) for column in self.cells]
         self.whole = [max(map(_width, column)) for column in self.cells]
@@ -127,16 +146,16 @@ class _Layout:
     def _least(self, index: int, *, shorten: bool) -> int:
         cells = self.cells[index]
         body = cells[1:]
-        name = _LEAST_KEY if index < self.table.keys else _LEAST
+        name = min(_LEAST_KEY if index < self.table.keys else _LEAST, self.longest)
         heading = _width(_longest_word(cells[0]))
         numbers = max((_width(cell) for cell in body if _looks_numeric(cell)), default=0)  # they are never shortened
         if self.numeric[index]:
             words = 0
         elif any(map(_is_prose, body)):
-            words = _LEAST_PROSE
+            words = min(_LEAST_PROSE, self.longest)
         else:
             words = name if shorten else max(map(_width, body), default=0)
-        return max(min(heading, _LEAST) if shorten else heading, numbers, words)
+        return max(min(heading, _LEAST, self.longest) if shorten else heading, numbers, words)
 
     def widths(self, width: int, *, shorten: bool) -> list[int]:
         """Return the widths of the columns of a table that is too wide: the narrowest ones grow first."""
@@ -148,14 +167,15 @@ class _Layout:
             widths[min(growing, key=lambda index: (self.numeric[index], widths[index]))] += 1
         return widths
 
-    def lines(self, widths: Sequence[int], gap: int, *, margin: int = 0) -> Iterator[Line]:
-        """Yield title, headings, a rule and the rows."""
+    def lines(self, widths: Sequence[int], gap: int, width: int, *, margin: int = 0) -> Iterator[Line]:
+        """Yield the title, in `width`, and headings, a rule and the rows."""
         whole = sum(widths) + gap * (len(widths) - 1) + margin
         if self.table.title:
-            yield from (Line("title", text) for text in textwrap.wrap(self.table.title, max(whole, _LEAST_TITLE)))
+            title_width = min(width, max(whole, _LEAST_TITLE))
+            yield from (Line("title", text) for text in textwrap.wrap(self.table.title, title_width))
         indent = " " * margin
         yield from (Line("heading", indent + text) for text in self._row(self.table.columns, widths, gap))
-        yield Line("rule", " " * (margin // 2) + "─" * whole)
+        yield Line("rule", " " * (margin // 2) + _RULE * whole)
         for row in self.table.rows:
             yield from (Line("row", indent + text) for text in self._row(row, widths, gap))
 

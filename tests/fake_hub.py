@@ -69,6 +69,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
+    def do_GET(self) -> None:
+        if "/tree/" in self.path:
+            self.reply([{"type": "file", "path": name, "size": 1, "oid": "0"} for name in self.server.files])
+        else:
+            self.reply({"error": "not found"}, 404)
+
     def do_PUT(self) -> None:
         data = self.body()
         self.server.objects[hashlib.sha256(data).hexdigest()] = data
@@ -105,5 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 self.server.files[value["path"]] = self.server.objects[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del self.server.files[value["path"]]
         self.server.show()
         self.reply({"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.server.url}/me/x/commit/0"})

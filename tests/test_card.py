@@ -47,6 +47,8 @@ def test_front_matter_has_task_and_scores(pico_ner: Path, tmp_path: Path) -> Non
     [
         ("dmis-lab/biobert-v1.1", "dmis-lab/biobert-v1.1"),
         ("dmis-lab/biobert-v1.1@main", "dmis-lab/biobert-v1.1"),
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("here", None),
         ("here/teacher", None),
         ("runs/a/b", None),
         ("~/x", None),
@@ -131,6 +133,10 @@ def test_a_card_shows_the_speed_of_its_own_checkpoint(tmp_path: Path) -> None:
         json.dumps({"rows": rows, "checkpoint": "b/student", "machine": {"threads": 2, "device": "cuda:0"}})
     )
     assert "with 2 threads, PyTorch on cuda:0." in card_of(tmp_path / "b" / "student")
+    rows[1]["p50_ms"], machine = 0.162, {"threads": 1, "cpu": "A Processor"}
+    bench.write_text(json.dumps({"rows": rows, "checkpoint": "b/student", "machine": machine}))
+    text = card_of(tmp_path / "b" / "student")
+    assert "on A Processor with 1 thread." in text and "| b | 1 | 8 | 0.16 |" in text
     bench.write_text(json.dumps({"rows": rows[1:]}))  # of an earlier release
     assert "| b | 1 | 8 |" in card_of(tmp_path / "b" / "student")
 

@@ -68,6 +68,29 @@ def test_time_left_counts_from_where_work_went_on(terminal: Terminal, monkeypatc
     assert "fine-tune: 2020/2110, 54 min left" in terminal.getvalue()
 
 
+def test_tables_need_no_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="backslashreplace")
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(progress._state, "level", progress.Level.NORMAL)
+    progress.table("", ("name", "size"), [("x" * 200, 1)] * 5)
+    stream.seek(0)
+    lines = stream.read().splitlines()
+    assert "\\" not in "".join(lines) and "~" in lines[2] and max(map(len, lines)) <= 160
+    assert set(lines[1].strip()) == {"-"}
+
+
+@pytest.mark.parametrize(("name", "value", "is_terminal"), [("TERM", "dumb", True), ("FORCE_COLOR", "1", False)])
+def test_lines_are_printed_where_no_bar_can_be(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, name: str, value: str, is_terminal: bool
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(terminal, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(progress, "LOG_EVERY_SECONDS", -1.0)
+    with progress.track("work", 5) as bar:
+        bar.advance()
+    assert "work: 1/5" in terminal.getvalue() and "\x1b[2K" not in terminal.getvalue()
+
+
 def test_log_lines_go_above_the_bar(terminal: Terminal) -> None:
     with progress.track("work", 3) as bar:
         assert progress._state.bar is not None

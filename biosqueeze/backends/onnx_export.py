@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,15 +117,18 @@ def write_onnx(
 
 
 def _clean(model: Any) -> None:
-    """Remove the exporter's metadata (stack traces with local paths), and name the dynamic axes."""
+    """Remove the exporter's metadata (stack traces with local paths), and name the dynamic axes of all values."""
     model.graph.name = "biosqueeze"
+    inputs = model.graph.inputs
+    names = {str(value.shape[axis]): name for value in inputs for axis, name in enumerate(("batch", "length"))}
+    symbol = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
     for node in model.graph:
         node.metadata_props.clear()
-        for value in node.outputs:
-            value.metadata_props.clear()
-    for value in model.graph.inputs:
+    for value in (*inputs, *(output for node in model.graph for output in node.outputs)):
         value.metadata_props.clear()
-        value.shape[0], value.shape[1] = "batch", "length"
+        for axis, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and size.value is not None:  # such as s18, or Min(512, s41)
+                value.shape[axis] = symbol.sub(lambda match: names[match[0]], size.value)
 
 
 @contextlib.contextmanager

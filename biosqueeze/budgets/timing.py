@@ -26,7 +26,7 @@ from biosqueeze.files import read_json, write_json
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import percentile
 from biosqueeze.models.loading.load import new_model
-from biosqueeze.progress import note, track
+from biosqueeze.progress import counted, note, track
 
 _FILE = "latency.json"
 _ROUNDS, _SECONDS, _WARMUP = 5, 0.2, 3
@@ -74,7 +74,7 @@ class TimingRequest:
         """Say what is measured."""
         return (
             f"{len(self._configs)} small models on {canonical_spec(self.spec)} at {self.batch} x {self.length} "
-            f"(batch x tokens) with {self.threads} threads"
+            f"(batch x tokens) with {counted(self.threads, 'thread')}"
         )
 
     @functools.cached_property

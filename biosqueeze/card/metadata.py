@@ -25,7 +25,7 @@ SCORES = (
     *("precision", "recall", "f1", "micro_f1", "macro_f1", "blue_f1", "example_f1", "accuracy"),
     *("exact", "strict_accuracy", "lenient_accuracy", "mrr", "pearson", "spearman"),
 )
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # the oldest models have no owner
 _INHERITED = {
     "base_model": _HUB_ID,
     "license": re.compile(r"[\w.+-]{1,60}"),
@@ -47,7 +47,7 @@ def front_matter(name: str, manifest: Manifest, parent: Path | None, results: Se
     from huggingface_hub import ModelCardData
 
     inherited = read_inherited(parent / "README.md") if parent else {}
-    if manifest.parent and is_on_hub(manifest.parent.name):
+    if manifest.parent and is_on_hub(manifest.parent.name, parent):
         inherited["base_model"] = split_revision(manifest.parent.name)[0]
     data = ModelCardData(
         library_name="transformers",
@@ -58,9 +58,15 @@ def front_matter(name: str, manifest: Manifest, parent: Path | None, results: Se
     return f"{data.to_yaml()}\n{model_index(name, manifest, results)}"
 
 
-def is_on_hub(name: str) -> bool:
-    """Return whether a parent's name is a Hub id and not a local directory."""
-    return _HUB_ID.fullmatch(split_revision(name)[0]) is not None and not Path(name).exists()
+def is_on_hub(name: str, directory: Path | None = None) -> bool:
+    """Return whether a parent's name is a Hub id and not a local directory.
+
+    Args:
+        name: as it was given.
+        directory: the parent's; that of a model of the Hub, in the cache, has the name of a commit.
+    """
+    is_local = Path(name).exists() or (directory is not None and directory.name == Path(name).name)
+    return _HUB_ID.fullmatch(split_revision(name)[0]) is not None and not is_local
 
 
 def read_inherited(card: Path) -> dict[str, Any]:

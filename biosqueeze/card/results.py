@@ -1,6 +1,6 @@
 """The results of `evaluate` and `bench` that lie beside a checkpoint, and their section of the card."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,21 @@ from biosqueeze.card.markdown import escaped, html_block, table
 from biosqueeze.card.metadata import data_shown, main_scores
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import read_json
+from biosqueeze.progress import counted, milliseconds
+
+
+def evaluation_name(backend: str) -> str:
+    """Return the name of the result of `evaluate` on a backend, RUNTIME[:PRECISION]; of "*" a pattern for all."""
+    return f"evaluate-{backend.replace(':', '-')}"
 
 
 def read_evaluations(directory: Path) -> list[dict[str, Any]]:
     """Return the results of `evaluate`, one for each backend; damaged files are left out."""
-    return [result for path in sorted((directory / "results").glob("evaluate-*.json")) if (result := _read(path))]
+    return [
+        result
+        for path in sorted((directory / "results").glob(f"{evaluation_name('*')}.json"))
+        if (result := _read(path))
+    ]
 
 
 def results_block(directory: Path, evaluations: Sequence[Mapping[str, Any]]) -> str:
@@ -40,7 +50,8 @@ def _speed(directory: Path) -> list[str]:
             row.get("backend"),
             row.get("batch_size"),
             row.get("length"),
-            *(_number(row.get(key)) for key in ("p50_ms", "sequences_per_second", "megabytes")),
+            _shown(row.get("p50_ms"), milliseconds),
+            *(_shown(row.get(key), "{:,.1f}".format) for key in ("sequences_per_second", "megabytes")),
         )
         for row in rows
         if _is_of(row, result, directory)
@@ -48,9 +59,11 @@ def _speed(directory: Path) -> list[str]:
     columns = ("backend", "batch", "tokens", "ms (median)", "sequences/s", "MB")
     machine = result.get("machine")
     place = machine if isinstance(machine, Mapping) else {}
-    device = str(place.get("device", "cpu"))
+    cpu, threads, device = place.get("cpu"), place.get("threads"), str(place.get("device", "cpu"))
+    on_cpu = f" on {escaped(cpu)}" if cpu and isinstance(cpu, str) else ""
+    with_threads = counted(threads if isinstance(threads, int) else None, "thread")
     torch_device = "" if device == "cpu" else f", PyTorch on {escaped(device)}"
-    caption = f"Measured by `biosqueeze bench` with {place.get('threads', '?')} threads{torch_device}."
+    caption = f"Measured by `biosqueeze bench`{on_cpu} with {with_threads}{torch_device}."
     return [caption, table(columns, shown)] if shown else []
 
 
@@ -62,8 +75,8 @@ def _is_of(row: Mapping[str, Any], result: Mapping[str, Any], directory: Path) -
     return Path(str(row.get("checkpoint"))).expanduser().resolve().name == directory.resolve().name
 
 
-def _number(value: object) -> str:
-    return f"{value:,.1f}" if isinstance(value, int | float) else "-"
+def _shown(value: object, form: Callable[[float], str]) -> str:
+    return form(value) if isinstance(value, int | float) else "-"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from biosqueeze import registry
@@ -107,6 +108,7 @@ class Evaluation:
         return {
             "task": self.kind,
             "data": self.data,
+            **self._data_path(),
             "split": self.split,
             "backend": self.inference.backend,
             **self._restriction(),
@@ -116,6 +118,11 @@ class Evaluation:
             "max_length": model.max_length,
             "seconds": round(time.monotonic() - started, 3),
         }
+
+    def _data_path(self) -> dict[str, str]:
+        """Return the absolute path of the data, if they are a directory: a relative name has a meaning only here."""
+        path = Path(self.data).expanduser()
+        return {"data_path": str(path.resolve())} if path.exists() else {}
 
     def _restriction(self) -> dict[str, Any]:
         """Return which labels are counted, where those are not all as they are: see `summaries.restriction_of`."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biosqueeze import environment, progress
+from biosqueeze.card.results import evaluation_name
 from biosqueeze.checkpoint import Checkpoint, read_result, short_names
 from biosqueeze.files import megabytes
 from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, Shape
@@ -22,7 +23,8 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
 
     size, length = shape
-    metric, score = main_score(evaluation_of(model))
+    evaluated = evaluation_of(model)
+    metric, score = main_score(evaluated)
     p50 = percentile(model.milliseconds[shape], 0.5)
     return {
         "checkpoint": model.checkpoint.name,
@@ -45,6 +47,7 @@ def _row(model: MeasuredModel, shape: Shape, baseline: MeasuredModel) -> dict[st
         "is_finetuned": model.checkpoint.task is not None,
         "metric": metric,
         "score": score,
+        "evaluated_on": None if score is None else ", ".join(filter(None, measured_on(evaluated))),
         "retention": _retention(model, baseline),
     }
 
@@ -72,7 +75,7 @@ def _parameters(checkpoint: Checkpoint) -> int:
 
 def evaluation_of(model: MeasuredModel) -> dict[str, Any]:
     """Return the result of `evaluate` for the checkpoint on this backend; empty where there is none."""
-    return read_result(model.checkpoint, f"evaluate-{model.spec.replace(':', '-')}") or {}
+    return read_result(model.checkpoint, evaluation_name(model.spec)) or {}
 
 
 def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> None:
@@ -83,7 +86,7 @@ def show_rows(rows: Sequence[dict[str, Any]], settings: MeasuringSettings) -> No
     names = short_names(row["checkpoint"] for row in rows)
     progress.table("throughput and memory", *_details(rows, names), keys=3)
     torch_device = "" if settings.device == "cpu" else f", PyTorch on {settings.device}"
-    machine = f"{environment.cpu_name()}, {settings.threads} threads{torch_device}"
+    machine = f"{environment.cpu_name()}, {progress.counted(settings.threads, 'thread')}{torch_device}"
     progress.table(machine, *_summary(rows, names), keys=2)
     first = rows[0]
     scored = [row for row in rows if row["score"] is not None]
@@ -118,7 +121,7 @@ def _summary(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> tuple[
             "-" if row["retention"] is None else f"{row['retention']:.1%}",
         ]
         line = lines.setdefault((row["checkpoint"], row["backend"]), facts)
-        line += [f"{row['p50_ms']:.1f}", f"{row['speed_up']:.2f}x"]
+        line += [progress.milliseconds(row["p50_ms"]), f"{row['speed_up']:.2f}x"]
     return columns, list(lines.values())
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from biosqueeze.checkpoint import short_names
+from biosqueeze.progress import counted
 from biosqueeze.reporting.formatting import format_number
 from biosqueeze.reporting.plots import Panel, Point
 from biosqueeze.reporting.report_data import Bench, BenchRow, Evaluation
@@ -66,9 +67,11 @@ def tradeoff_panels(evaluations: Sequence[Evaluation], bench: Bench | None) -> l
 
 
 def _bench_panels(rows: Sequence[BenchRow]) -> list[Panel]:
-    """Draw the first shape, where two rows or more have a score on the same data."""
-    scored = [row for row in rows if row.score is not None and row.comparable]
-    first = [row for row in scored if _shape(row) == _shape(scored[0])]
+    """Draw the first shape, for the data that most of its scores are on, where those are two or more."""
+    scored = [row for row in rows if row.score is not None and row.evaluated_on is not None]
+    shown = [row for row in scored if _shape(row) == _shape(scored[0])]
+    usual = Counter((row.evaluated_on, row.metric) for row in shown).most_common(1)
+    first = [row for row in shown if (row.evaluated_on, row.metric) == usual[0][0]]
     if len(first) < 2:
         return []
     names = short_names(row.checkpoint for row in first)
@@ -171,15 +174,11 @@ def bench_table(bench: Bench | None) -> BenchTable | None:
     for row in bench.rows:
         slowest[_shape(row)] = max(slowest.get(_shape(row), 0.001), row.p50_ms)
     rows = tuple(_bench_row(row, names[row.checkpoint], slowest[_shape(row)]) for row in bench.rows)
-    counts = f"{_counted(bench.threads, 'thread')}, {_counted(bench.rounds, 'round')}"
+    counts = f"{counted(bench.threads, 'thread')}, {counted(bench.rounds, 'round')}"
     torch_device = "" if bench.device == "cpu" else f"; PyTorch on {bench.device}"
     machine = f"{bench.cpu or 'unknown processor'}, {counts}{torch_device}"
     scores = score_heading(row.metric for row in bench.rows if row.score is not None)
     return BenchTable(machine, (*_BENCH_COLUMNS, scores), rows)
-
-
-def _counted(number: int | None, noun: str) -> str:
-    return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _bench_row(row: BenchRow, name: str, slowest: float) -> BenchTableRow:

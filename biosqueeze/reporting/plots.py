@@ -30,6 +30,8 @@ _INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
 _VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)"}
 _ROUND = (1, 2, 5, 10)  # ticks are multiples of these
 _LOG_RATIO = 30  # curves that span more than this are drawn on a logarithmic axis
+_LEFT, _RIGHT, _WHOLE = 68, 59, 140  # characters of a legend that fit above the axes of the upper row, or above one
+_HANDLE, _ROW_POINTS = 6, 17  # of a legend: characters as wide as a handle and its spaces, and the height of a row
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLE: Any = {
     "figure.constrained_layout.w_pad": 0.1,
@@ -101,9 +103,14 @@ def training_plot(curves: Curves, metric: str | None = None, kept: int | None = 
         figure = Figure(figsize=(10.4, 5.9), layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1), width_ratios=(1.15, 1))
         has_scores = bool(curves.dev_names or curves.probes)
-        _draw_losses(figure.add_subplot(grid[0, 0] if has_scores else grid[0, :]), curves)
+        losses = figure.add_subplot(grid[0, 0] if has_scores else grid[0, :])
+        _draw_losses(losses, curves)
+        widths = {losses: _LEFT if has_scores else _WHOLE}
         if has_scores:
-            _draw_scores(figure.add_subplot(grid[0, 1]), curves, metric, kept)
+            scores = figure.add_subplot(grid[0, 1])
+            _draw_scores(scores, curves, metric, kept)
+            widths[scores] = _RIGHT
+        _add_legends(widths)
         _draw_rate(figure.add_subplot(grid[1, 0]), curves)
         _draw_speed(figure.add_subplot(grid[1, 1]), curves)
         return _as_markup(figure)
@@ -208,7 +215,6 @@ def _draw_speed(axes: Axes, curves: Curves) -> None:
 
 
 def _finish(axes: Axes, curves: Curves, title: str, label: str) -> None:
-    """Put the title at the left and the legend at the right above the axes, where neither hides a curve."""
     axes.set_title(title)
     axes.set_xlabel("optimiser step")
     axes.set_ylabel(label)
@@ -218,9 +224,45 @@ def _finish(axes: Axes, curves: Curves, title: str, label: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.grid(visible=False, axis="x")
     axes.tick_params(which="both", length=0)
-    lines, names = axes.get_legend_handles_labels()
-    if lines:
-        axes.legend(lines, names, ncols=len(lines), loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
+
+
+def _add_legends(widths: Mapping[Axes, int]) -> None:
+    """Put legends above their axes: at the right of the titles, or in rows below them where a title leaves no space.
+
+    Args:
+        widths: the plots side by side, and how many characters of a legend fit above each.
+    """
+    found = {axes: axes.get_legend_handles_labels() for axes in widths}
+    found = {axes: (lines, [_cut(name, widths[axes]) for name in names]) for axes, (lines, names) in found.items()}
+    fit_beside = all(
+        round(1.4 * len(axes.get_title("left"))) + _legend_width(names, len(names)) <= widths[axes]
+        for axes, (_, names) in found.items()
+    )
+    place: dict[str, Any] = (
+        {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
+        if fit_beside
+        else {"loc": "lower left", "bbox_to_anchor": (0.0, 1.02), "borderpad": 0, "borderaxespad": 0.0}
+    )
+    rows = 0
+    for axes, (lines, names) in found.items():
+        columns = max([1, *(n for n in range(1, len(names) + 1) if _legend_width(names, n) <= widths[axes])])
+        rows = max(rows, math.ceil(len(names) / columns))
+        if names:
+            legend = axes.legend(lines, names, ncols=columns, **place)
+            legend.set_in_layout(False)  # the title's distance makes the space, and no width is taken from the axes
+    if not fit_beside:
+        for axes in widths:
+            axes.set_title(axes.get_title("left"), pad=8 + _ROW_POINTS * rows)
+
+
+def _legend_width(names: Sequence[str], columns: int) -> int:
+    """Return the width of a legend in characters; matplotlib fills it column by column."""
+    filled = np.array_split(np.array([len(name) for name in names]), columns) if names else ()
+    return sum(int(lengths.max()) + _HANDLE for lengths in filled)
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) + _HANDLE <= width else f"{name[: width - _HANDLE - 1]}…"
 
 
 def _legend_text(name: str) -> str:
@@ -297,7 +339,7 @@ def _as_markup(figure: Figure) -> Markup:
     """Return the figure as an SVG element without size, links, metadata, or ids that two plots would share."""
     stream = io.StringIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a glyph that matplotlib's font lacks; the browser's font has it
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the browser's font has it
         bare = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(stream, format="svg", transparent=True, metadata=bare)
     text = stream.getvalue()

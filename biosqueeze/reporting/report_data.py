@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biosqueeze.card.metadata import restriction_of
+from biosqueeze.card.results import evaluation_name
 from biosqueeze.checkpoint import Checkpoint, short_names
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, read_json
@@ -36,7 +37,8 @@ class Evaluation:
         checkpoint: its short name.
         own: whether it is the reported checkpoint, and not a parent.
         task: the kind of task.
-        data: the data set.
+        data: the data set, as it was named.
+        data_path: its absolute path; None for one of the Hub, and in results of earlier releases.
         split: of the data set.
         restriction: to some labels, see `card.metadata.restriction_of`.
         backend: RUNTIME[:PRECISION].
@@ -49,6 +51,7 @@ class Evaluation:
     own: bool
     task: str
     data: str
+    data_path: str | None = None
     split: str
     restriction: str
     backend: str
@@ -59,7 +62,8 @@ class Evaluation:
     @property
     def measured_on(self) -> tuple[str, ...]:
         """Evaluations with equal values are comparable."""
-        return *measured_on({"task": self.task, "data": self.data, "split": self.split})[:-1], self.restriction
+        result = {"task": self.task, "data": self.data, "data_path": self.data_path, "split": self.split}
+        return *measured_on(result)[:-1], self.restriction
 
     @property
     def score(self) -> float | None:
@@ -69,7 +73,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow:
-    """One row of results/bench.json; `comparable` is False where the score is on other data than the first row's."""
+    """One row of results/bench.json; scores of equal `evaluated_on` and `metric` are comparable, of None none."""
 
     checkpoint: str
     backend: str
@@ -83,7 +87,7 @@ class BenchRow:
     megabytes: float | None
     metric: str
     score: float | None
-    comparable: bool
+    evaluated_on: str | None
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ def _trainings(family: list[Checkpoint], names: Mapping[str, str]) -> Iterator[T
 
 
 def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Evaluation]:
-    for path in sorted((checkpoint.path / "results").glob("evaluate-*.json")):
+    for path in sorted((checkpoint.path / "results").glob(f"{evaluation_name('*')}.json")):
         json = JsonObject(read_json(path), str(path), _ADVICE)
         backend = json.optional("backend", str) or "torch"
         metrics = json.optional("metrics", dict) or {}
@@ -181,6 +185,7 @@ def _evaluations(checkpoint: Checkpoint, name: str, *, own: bool) -> Iterator[Ev
             own=own,
             task=json.optional("task", str) or "",
             data=json.optional("data", str) or "",
+            data_path=json.optional("data_path", str),
             split=json.optional("split", str) or "",
             restriction=restriction_of(json.values),
             backend=backend,
@@ -217,6 +222,7 @@ def _read_bench(checkpoint: Checkpoint) -> Bench | None:
 
 def _parse_row(json: JsonObject) -> BenchRow:
     score = _finite(json, "score")
+    is_on_data_of_first = json.values.get("retention", 1.0) is not None  # all that earlier releases tell
     return BenchRow(
         checkpoint=json.get("checkpoint", str),
         backend=json.get("backend", str),
@@ -230,7 +236,7 @@ def _parse_row(json: JsonObject) -> BenchRow:
         megabytes=_finite(json, "megabytes"),
         metric=json.optional("metric", str) or "f1",
         score=_finite(json, "f1") if score is None else score,  # f1: of earlier releases
-        comparable=json.values.get("retention", 1.0) is not None,
+        evaluated_on=json.optional("evaluated_on", str) or ("" if is_on_data_of_first else None),
     )
 
 

@@ -23,6 +23,7 @@ from biosqueeze.options import (
     device_name,
     whole_numbers,
 )
+from biosqueeze.progress import counted
 
 _NUMBERS = Syntax("N,N,...", whole_numbers, "1,8", is_list=True)
 
@@ -160,8 +161,9 @@ def plan(options: Options) -> Plan:
         out=None,
         steps=(
             *(f"measure {model.label}" for model in models),
-            f"at {shapes} (batch x tokens) with {settings.threads} threads each",
-            f"in {settings.rounds} rounds of {settings.seconds:g} s for each: {turns * settings.seconds:.0f} s in all",
+            f"at {shapes} (batch x tokens) with {counted(settings.threads, 'thread')} each",
+            f"in {counted(settings.rounds, 'round')} of {settings.seconds:g} s, or three runs, for each: at least "
+            f"{turns * settings.seconds:.0f} s of measuring",
         ),
     )
 
@@ -181,7 +183,7 @@ def run(options: Options) -> Outcome:
     checkpoints = list({model.checkpoint.path: model.checkpoint for model in models}.values())
     written = [write_result(each, "bench", {"checkpoint": each.name, **result}) for each in checkpoints]
     last = checkpoints[-1].path
-    machine = f"{settings.threads} threads on {settings.device}"
+    machine = f"{counted(settings.threads, 'thread')} on {settings.device}"
     reported = [str(each.path) for each in checkpoints if each.is_writable]  # any other has no results to draw
     summary = Summary(machine=machine, next_words=("report", reported[-1]) if reported else ())
     return Outcome(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from biosqueeze.benchmarks.suite import task_names
 from biosqueeze.card.metadata import data_shown
+from biosqueeze.card.results import evaluation_name
 from biosqueeze.checkpoint import write_result
 from biosqueeze.errors import UsageError
 from biosqueeze.files import megabytes
@@ -133,7 +134,7 @@ def run(options: Options) -> Outcome:
     result = evaluation.score()
     _show(result)
     checkpoint = evaluation.checkpoint
-    written = write_result(checkpoint, f"evaluate-{evaluation.inference.backend.replace(':', '-')}", result)
+    written = write_result(checkpoint, evaluation_name(evaluation.inference.backend), result)
     check_floors(checkpoint.name, evaluation.floors, result["metrics"])
     teacher = _teacher_score(evaluation, result)
     return Outcome(

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from biosqueeze import card
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint
-from biosqueeze.checkpoint_files import is_of_training, readable_files
+from biosqueeze.checkpoint_files import ARTEFACTS, GENERATOR, WEIGHT_PATTERNS, is_of_training, readable_files
 from biosqueeze.errors import SqueezeError, UsageError, first_line
 from biosqueeze.files.parsing import read_text
 from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
@@ -22,6 +23,7 @@ EXAMPLES = (
 # Logs, and what only a training or a run in progress needs.
 _UNPUBLISHED_NAMES = {"metrics.jsonl", "report.html", "runs"}
 _UNPUBLISHED_ENDS = (".log", ".lock", ".partial", ".runs")
+_WEIGHTS = (*WEIGHT_PATTERNS, "model*.safetensors.index.json", "pytorch_model*.bin.index.json")
 _REFUSED = "check the name, and that the token may write (`hf auth whoami`)"
 _UNREACHABLE = "check the network and HF_ENDPOINT, and repeat the command"
 
@@ -30,7 +32,8 @@ _UNREACHABLE = "check the network and HF_ENDPOINT, and repeat the command"
 class Options(StageOptions):
     """Upload a checkpoint to the Hugging Face Hub.
 
-    The repository is created if there is none. Training states, logs and hidden files are left out, and the examples of
+    The repository is created if there is none. Weights and graphs of an earlier upload that the checkpoint lacks are
+    deleted there. Training states, logs and hidden files are left out, and the examples of
     the model card name the repository. The address is logged; the path of the checkpoint is printed. Log in first with
     `hf auth login`, or set HF_TOKEN; HF_ENDPOINT names another Hub.
     """
@@ -50,7 +53,12 @@ def plan(options: Options) -> Plan:
     kind = "private" if options.private else "public"
     sizes = (f"{path.relative_to(checkpoint.path)}  {path.stat().st_size:,} bytes" for path in files)
     return Plan(
-        out=None, steps=(f"upload {len(files)} files to {options.repo}, a {kind} repository if it is new:", *sizes)
+        out=None,
+        steps=(
+            f"upload {len(files)} files to {options.repo}, a {kind} repository if it is new:",
+            *sizes,
+            "and delete weights and graphs there that are not among them",
+        ),
     )
 
 
@@ -61,7 +69,7 @@ def run(options: Options) -> Outcome:
         SqueezeError: there is no token, or the Hub refuses it or cannot be reached.
         UsageError: the repository has no valid name.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 
     _check_repo(options.repo)
     checkpoint = open_checkpoint(options.checkpoint, slim=True)
@@ -75,9 +83,13 @@ def run(options: Options) -> Outcome:
             CommitOperationAdd(str(path.relative_to(checkpoint.path)), _content(path, checkpoint, repo.repo_id))
             for path in files
         ]
-        message = f"Upload {checkpoint.short_name}"
-        api.create_commit(repo.repo_id, additions, commit_message=message)
+        uploaded = {addition.path_in_repo for addition in additions}
+        old = [name for name in api.list_repo_files(repo.repo_id) if _is_of_a_model(name) and name not in uploaded]
+        deletions = [CommitOperationDelete(name) for name in old]
+        api.create_commit(repo.repo_id, [*additions, *deletions], commit_message=f"Upload {checkpoint.short_name}")
     note(f"{len(files)} files of {checkpoint.name} are at {repo.url}")
+    if old:
+        note(f"deleted there, from an earlier upload: {', '.join(old)}")
     return Outcome(checkpoint.path, {"url": str(repo.url), "repo": repo.repo_id, "files": len(files)})
 
 
@@ -101,6 +113,12 @@ def _files(checkpoint: Checkpoint) -> list[Path]:
 def _is_unpublished(path: Path) -> bool:
     is_left = path.parts[0] in _UNPUBLISHED_NAMES or is_of_training(path.name)
     return is_left or any(part.startswith(".") or part.endswith(_UNPUBLISHED_ENDS) for part in path.parts)
+
+
+def _is_of_a_model(name: str) -> bool:
+    """Return whether a file of a repository has weights or a graph, of another model if it is not uploaded."""
+    folder, slash, _ = name.partition("/")
+    return folder in (*ARTEFACTS, GENERATOR) if slash else any(fnmatchcase(name, pattern) for pattern in _WEIGHTS)
 
 
 def _content(path: Path, checkpoint: Checkpoint, repo: str) -> str | bytes:

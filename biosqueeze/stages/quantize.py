@@ -176,7 +176,9 @@ def run(options: Options) -> Outcome:
     """
     from biosqueeze.backends.deployed import deployed_megabytes, directory_megabytes
     from biosqueeze.backends.onnx_export import copy_stock
+    from biosqueeze.models.device import select_device
 
+    select_device("cpu")  # as for an export: what is compared does not depend on a GPU, nor on its memory
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "quantize", allowed=BESIDE_ENCODER)
     quantizer = _quantizer(options)
@@ -208,7 +210,8 @@ def run(options: Options) -> Outcome:
         f"deployed: {sizes['deployed_megabytes']} MB (int8 graph, tokenizer, config), of "
         f"{sizes['directory_megabytes']} MB in {quantized.path}"
     )
-    summary = Summary(size=size_of(quantized), next_words=next_after_export(quantized, source))
+    size = size_of(quantized, sizes["deployed_megabytes"])
+    summary = Summary(size=size, next_words=next_after_export(quantized, source))
     return Outcome(quantized.path, {"metrics": metrics, **sizes}, summary=summary)
 
 

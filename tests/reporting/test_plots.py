@@ -5,6 +5,8 @@ import json
 import pytest
 from matplotlib.axes import Axes
 
+from biosqueeze.distillation.losses.presets import LOSS_PRESETS
+from biosqueeze.reporting import plots
 from biosqueeze.reporting.curves import read_curves
 from biosqueeze.reporting.plots import Panel, Point, tradeoff_plot, training_plot
 from tests.stages.test_report import Page
@@ -68,3 +70,35 @@ def test_the_score_that_selected_the_step_is_ringed(tmp_path, monkeypatch):
     training_plot(curves, "f1")
     training_plot(curves, "f1", 0)
     assert rings == [(20, 0.6), (20, 0.9), (10, 0.3)]
+
+
+_NER, _LABELS = "precision recall f1", "precision recall f1 macro_f1 example_f1 blue_f1 accuracy"
+_QUESTIONS = "exact f1 strict_accuracy lenient_accuracy mrr best_exact best_f1"
+
+
+@pytest.mark.parametrize(
+    ("terms", "scores"),
+    [
+        *((tuple(preset.weights), _NER) for preset in LOSS_PRESETS.values()),
+        ((), _LABELS),
+        (("mlm", "nsp"), "mlm nsp accuracy"),
+        (("generator", "discriminator"), "generator discriminator"),
+        (tuple("abcdefgh"), _QUESTIONS),
+        (("t" * 200,), f"{_LABELS} f1-{'L' * 200}"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_legends_fit_above_their_axes(tmp_path, monkeypatch, terms, scores):
+    steps = [{"step": 1, "loss": 9.0, **dict.fromkeys(terms, 0.5), "lr": 0.1}]
+    dev = {"step": 1, "dev": dict.fromkeys(scores.split(), 0.5)}
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, [*steps, dev])))
+    drawn = []
+    as_markup = plots._as_markup
+    monkeypatch.setattr(plots, "_as_markup", lambda figure: drawn.append(figure) or as_markup(figure))
+    training_plot(read_curves(tmp_path), scores.split()[-1])
+    drawn[0].draw_without_rendering()
+    for axes in drawn[0].axes:
+        if (legend := axes.get_legend()) is not None:
+            box, title = legend.get_window_extent(), axes._left_title
+            assert not box.overlaps(title.get_window_extent())
+            assert axes.bbox.x0 - 1 <= box.x0 and box.x1 <= axes.bbox.x1 + 1 and axes.bbox.width > 350

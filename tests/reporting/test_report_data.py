@@ -61,6 +61,13 @@ def test_types_are_those_of_the_checkpoint_on_one_data_set() -> None:
     assert table.class_rows == (("Drug", "3", "0.5000", "0.5000"), ("Gene", "4", "0.6000", "0.6000"))
 
 
+def test_data_are_compared_by_the_path_that_was_recorded() -> None:
+    first, second = (evaluation({}, data_path=f"/{project}/d").measured_on for project in "ab")
+    assert first != second
+    assert first == evaluation({}, data="../a/d", data_path="/a/d").measured_on
+    assert evaluation({}).measured_on == evaluation({}, data="d").measured_on
+
+
 @pytest.mark.parametrize(
     ("machine", "ending"), [({}, "2 threads, 5 rounds"), ({"device": "cuda"}, "; PyTorch on cuda")]
 )

@@ -86,7 +86,7 @@ def test_table_holds_the_numbers_of_the_processes(two, pool, shell) -> None:
         assert noted["rows"] == facts["rows"]
     assert "0.7800" not in result.err
     shown = shell("bench", plain, full, "--batch-size", "1,4", "--length", "32", "--threads", "2").err
-    for word in ("plain", "onnxruntime:int8", "F1", "0.7800", "97.5%", "2.00x", "p95 ms"):
+    for word in ("plain", "onnxruntime:int8", "F1", "0.7800", "97.5%", "2.00x", "p95 ms", "12.0  ", " 6.00  ", "48.0 "):
         assert word in shown
 
 
@@ -113,6 +113,7 @@ def test_scores_on_other_data_give_no_retention(two, pool, shell) -> None:
     rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
     assert [row["score"] for row in rows] == [0.8, 0.8]
     assert [row["retention"] for row in rows] == [1, None]
+    assert [row["evaluated_on"] for row in rows] == ["x", "y"]
     said = shell("bench", *two, "--backend", "torch", "--batch-size", "1")
     reason = "evaluated on other data, or by another score, or with a negative one"
     assert f"no retention of {two[1].name}: {reason}" in said.err
@@ -136,6 +137,14 @@ def test_the_same_data_by_two_names(two, pool, shell, tmp_path) -> None:
         write_result(open_checkpoint(str(path)), "evaluate-torch", result)
     rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
     assert [row["retention"] for row in rows] == [1, 1]
+
+
+def test_equal_names_in_two_projects_are_other_data(two, pool, shell) -> None:
+    for path, project in zip(two, "ab", strict=True):
+        result = {"metrics": {"f1": 0.8}, "data": "data", "data_path": f"/{project}/data"}
+        write_result(open_checkpoint(str(path)), "evaluate-torch", result)
+    rows = json.loads(shell("bench", *two, "--backend", "torch", "--batch-size", "1", "--json").out)["rows"]
+    assert [row["retention"] for row in rows] == [1, None]
 
 
 def test_the_score_is_that_of_the_task(two, pool, shell) -> None:
@@ -273,6 +282,7 @@ def test_plan(two, pool, shell) -> None:
     assert result.code == 0
     assert "full on onnxruntime:int8" in result.err
     assert "1 x 128, 8 x 128 (batch x tokens) with 2 threads" in result.err
+    assert "in 5 rounds of 0.5 s, or three runs, for each: at least 15 s of measuring" in result.err
     assert pool == ([], [])
 
 

@@ -78,6 +78,7 @@ def test_scores_are_written_and_shown(checkpoint, data, gold_but, capsys):
         "support-Disease": 3,
     }
     assert (result["backend"], result["split"], result["data"]) == ("torch", "test", str(data))
+    assert result["data_path"] == str(data.resolve())
     assert (result["task"], result["examples"], result["max_length"]) == ("ner", 2, 16)
     assert calls[0]["batch_size"] == 3
     measured = {"checkpoint": str(checkpoint), "task": "ner", "data": str(data), "split": "test", "backend": "torch"}

@@ -45,7 +45,12 @@ def test_graph_equals_stock_transformers(family, head, shape, exported) -> None:
 def test_names_of_outputs_and_axes(family, head, exported) -> None:
     graph = onnx.load(exported(family, head) / "onnx" / "model.onnx").graph
     assert [value.name for value in graph.output] == ["last_hidden_state" if head == "base" else "logits"]
-    assert graph.input[0].type.tensor_type.shape.dim[1].dim_param == "length"
+    values = (*graph.input, *graph.output)
+    *inputs, output = ([dim.dim_param for dim in value.type.tensor_type.shape.dim] for value in values)
+    assert all(axes == ["batch", "length"] for axes in inputs)
+    assert [name for name in output if name] == (
+        ["batch"] if head == "sequence-classification" else ["batch", "length"]
+    )
 
 
 def test_padding_changes_nothing(exported) -> None:

@@ -59,6 +59,18 @@ def test_a_checkpoint_is_uploaded(hub: FakeHub, checkpoint: Path) -> None:
     assert f'model="{checkpoint.name}"' in (checkpoint / "README.md").read_text()
 
 
+def test_weights_and_graphs_of_an_earlier_upload_are_deleted(hub: FakeHub, checkpoint: Path) -> None:
+    kept = {"LICENSE", "model_notes.txt", "samples/model.safetensors", ".gitattributes"}
+    deleted = {"onnx/model_quantized.onnx", "generator/config.json", "model-00001-of-00002.safetensors"}
+    deleted |= {"model.safetensors.index.json", "pytorch_model.bin"}
+    hub.files.update(dict.fromkeys((*kept, *deleted, "model.safetensors"), b"old"))
+    done = push(hub, checkpoint, "me/tagger")
+    assert done.returncode == 0, done.stderr
+    assert kept <= set(hub.files) and not deleted & set(hub.files)
+    assert all(name in done.stderr for name in deleted)
+    assert hub.files["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
+
+
 def test_a_name_alone_is_the_users_own(hub: FakeHub, checkpoint: Path) -> None:
     done = push(hub, checkpoint, "tagger", "--json")
     assert json.loads(done.stdout)["repo"] == "me/tagger"

@@ -13,6 +13,7 @@ from biosqueeze import registry
 from biosqueeze.backends import default_spec
 from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.errors import SqueezeError
+from biosqueeze.models import device
 from biosqueeze.quantizers.comparison import note_comparison
 from biosqueeze.stages import quantize
 from tests import pico
@@ -58,7 +59,9 @@ def test_every_family_in_a_pipe(family, exported, shell, corpus, tmp_path) -> No
     assert [entry.stage for entry in quantized.history] == ["export", "quantize"]
 
 
-def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path) -> None:
+def test_exports_first_where_there_is_no_graph(shallow, shell, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(device._selected, "device", None)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: pytest.fail("the CPU is enough"))
     result = shell("quantize", shallow("bert", "base"), "--out", tmp_path / "int8", "--no-embeddings")
     assert result.code == 0, result.err
     quantized = open_checkpoint(result.path)
@@ -324,6 +327,9 @@ def test_slim_leaves_out_the_weights_of_all_frameworks(exported, shell, tmp_path
     assert result.code == 0, result.err
     assert [path.name for path in (tmp_path / "slim" / "onnx").iterdir()] == ["model_quantized.onnx"]
     assert not [path for path in (tmp_path / "slim").iterdir() if path.suffix in (".h5", ".msgpack", ".ot")]
+    *_, size, _ = result.err.splitlines()
+    deployed = sum(path.stat().st_size for path in (tmp_path / "slim").rglob("*") if path.name in DEPLOYED) / 1e6
+    assert f" parameters, {round(deployed, 3)} MB deployed; took" in size
 
 
 def test_a_slim_checkpoint_is_uploaded(slim, shell) -> None:
@@ -332,6 +338,7 @@ def test_a_slim_checkpoint_is_uploaded(slim, shell) -> None:
     assert "onnx/model_quantized.onnx" in result.err
 
 
+DEPLOYED = ("config.json", "tokenizer.json", "tokenizer_config.json", "model_quantized.onnx")
 NEED_FLOATS = (
     *("shrink --layers 1", "export", "quantize", "predict --backend torch", "predict --backend onnxruntime"),
     "bench --backend onnxruntime",
@@ -352,8 +359,8 @@ def test_commands_that_need_float_weights_say_so(command, extra, slim, shell) ->
 def test_sizes_are_those_of_the_files(exported, shell, tmp_path) -> None:
     made = shell("quantize", exported("bert", "token-classification"), "--out", tmp_path / "int8", "--json")
     sizes = json.loads(made.out)
-    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "onnx/model_quantized.onnx")
-    deployed = sum((tmp_path / "int8" / name).stat().st_size for name in names)
-    total = sum(path.stat().st_size for path in (tmp_path / "int8").rglob("*") if path.is_file())
+    files = [path for path in (tmp_path / "int8").rglob("*") if path.is_file()]
+    deployed = sum(path.stat().st_size for path in files if path.name in DEPLOYED)
+    total = sum(path.stat().st_size for path in files)
     assert sizes["deployed_megabytes"] == round(deployed / 1e6, 3)
     assert sizes["directory_megabytes"] == round(total / 1e6, 3)

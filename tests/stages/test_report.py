@@ -120,6 +120,21 @@ def test_scores_on_other_data_are_not_drawn_together(shell, made):
     assert "F1 against latency" not in page_of(made / "report.html").text
 
 
+@pytest.mark.parametrize(
+    ("first", "drawn"),
+    [({"score": None}, True), ({"score": 0.9, "evaluated_on": "other"}, True), ({"score": 0.9}, True), ({}, False)],
+)
+def test_scores_are_compared_with_each_other(shell, made, first, drawn):
+    students = [
+        bench_row(name, "torch", metric="pearson", score=score, evaluated_on="data" if drawn else name, retention=None)
+        for name, score in (("a", 0.8), ("b", -0.1))
+    ]
+    rows = [bench_row("teacher", "torch", metric="pearson", retention=None, **first), *students]
+    (made / "results" / "bench.json").write_text(json.dumps({"rows": rows}))
+    assert shell("report", made).code == 0
+    assert ("pearson against latency" in page_of(made / "report.html").text) is drawn
+
+
 def test_json_names_the_file(shell, made):
     said = shell("report", made, "--html", "pages/student.html", "--json")
     assert json.loads(said.out) == {
