@@ -68,9 +68,10 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
         return Student(model, tokenizer, layers, summary, loaded.has_head)
     shape, model = row.shape, _random_student(loaded, row, tokenizer, seed)
     copied, has_head = _copied(loaded, model)
+    limit = shape.positions if row.own_positions or row.own_family else tokenizer.model_max_length
     if row.own_family:
         tokenizer = _tokenizer_for(model.config, teacher)
-    tokenizer.model_max_length = longest_input(model.config)
+    tokenizer.model_max_length = min(limit, longest_input(model.config))
     family = f"{row.own_family} of " if row.own_family else ""
     summary = (
         f"{row.name}: {family}{shape.layers} layers x {shape.hidden}, {shape.heads} heads, ffn {shape.ffn}, random "

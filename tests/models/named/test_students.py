@@ -13,7 +13,7 @@ from biosqueeze.models.loading.load import load_config, load_model
 from biosqueeze.models.named.presets import PRESETS, find_preset
 from biosqueeze.models.named.students import build_student, encoder_parameters, plan_student, published_config
 from tests import pico
-from tests.layouts import opened
+from tests.layouts import edit_json, opened
 
 EXPECTED = {"distil", "compact", "tiny", "mobile", "bioformer-8l", "bioformer-16l", "biolm-base"}
 EXPECTED |= {"minilm-l12", "minilm-l6", "minilm-l3", "bert-tiny", "bert-mini", "bert-small", "bert-medium"}
@@ -88,7 +88,8 @@ def test_every_preset_of_every_family(pico_any, small_presets, preset, tmp_path)
     student.model.save_pretrained(tmp_path)
     again, info = type(student.model).from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
-    assert student.tokenizer.model_max_length == (longest_input(config) if row.shape else pico.POSITIONS)
+    limit = row.shape.positions if row.shape and (row.own_family or row.own_positions) else pico.POSITIONS
+    assert student.tokenizer.model_max_length == min(limit, longest_input(config))
     longest = min(student.tokenizer.model_max_length, 512)
     batch = student.tokenizer(["gene " * longest], truncation=True, max_length=longest, return_tensors="pt")
     assert batch["input_ids"].shape[1] == longest
@@ -146,6 +147,14 @@ def test_more_positions_than_the_teacher_has(pico_bert, monkeypatch):
     new = student.model.bert.embeddings.position_embeddings.weight
     assert new.shape[0] == 200 and torch.equal(new[: pico.POSITIONS], old)
     assert student.tokenizer.model_max_length == 200
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_students_keep_the_limit_of_the_tokenizer(tmp_path, small_presets, family):
+    path = pico.save(family, tmp_path / "model")
+    edit_json(path / "tokenizer_config.json", model_max_length=64)
+    for name, limit in (("tiny", 64), ("distil", 64), ("bioformer-8l", pico.POSITIONS)):
+        assert build_student(opened(path), name, seed=0).tokenizer.model_max_length == limit, name
 
 
 def test_other_widths_copy_nothing(pico_bert, small_presets):
