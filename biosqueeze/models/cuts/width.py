@@ -117,7 +117,8 @@ def _check_projection(config: PreTrainedConfig, hidden: int) -> None:
     if hidden == unprojected_hidden(config):
         raise UsageError(
             f"the hidden size would equal that of the embeddings, {hidden}, and a stock ELECTRA of that shape has "
-            "no projection between them; give another --width, --heads or --hidden"
+            "no projection between them; give another --width, --heads or --hidden, or cut the embeddings too "
+            "(--embedding)"
         )
 
 

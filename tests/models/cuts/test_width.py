@@ -262,7 +262,9 @@ def test_full_sizes_are_no_cut():
 
 def test_electra_keeps_its_projection():
     config = pico.config_of("electra", 100)
-    with pytest.raises(UsageError, match=r"no projection.*give another --width, --heads or --hidden"):
+    with pytest.raises(
+        UsageError, match=r"no projection.*give another --width, --heads or --hidden, or cut .* \(--embedding\)"
+    ):
         choose_widths(config, None, 2, None)
 
 
