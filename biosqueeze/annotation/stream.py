@@ -37,6 +37,7 @@ def annotate_stream(
     """
     as_document = formatter.format == "pubtator"
     seen: dict[str, int] = {}
+    has_windows = False
     with track("predict", done=tally.before) as tracker:
         for records in chunk_records(source.records, annotator.model.batch_size):
             about = source.position and source.position.expected(tally.records + len(records))
@@ -49,6 +50,7 @@ def annotate_stream(
                 annotator.annotate(chunk)
                 if as_document:
                     _warn_of_ids(chunk.valid, seen)
+            has_windows |= len(chunk.windows) > 0
             tally.add(chunk, warnings)
             if chunk.records:
                 yield "".join(map(formatter.lines, chunk.records))
@@ -57,6 +59,10 @@ def annotate_stream(
                 raise SqueezeError(f"{error} ({way_out})")
             tracker.advance(len(records), speed=tally.speed)
     tally.conclude(source.name)
+    kinds = getattr(annotator.model.task, "pairs", ())
+    if kinds and not has_windows and tally.records > tally.before:
+        listed = ", ".join(f"{kind.head} and {kind.tail}" for kind in kinds)
+        warn(f"no record has two entities of types that may be related: the model was trained on {listed}")
 
 
 def _warn_of_ids(records: Sequence["AnnotatedRecord"], seen: dict[str, int]) -> None:

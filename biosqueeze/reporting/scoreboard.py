@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from biosqueeze import text_table
 from biosqueeze.benchmarks.suite import Benchmark, Suite
+from biosqueeze.progress import counted
 from biosqueeze.summaries import share_of
 
 PUBLISHED_SHOWN = 3
@@ -154,7 +155,8 @@ class Scoreboard:
         absent = [f"{self.suite[name].title}: not run, {why}" for name, why in self.skipped.items()]
         medians = [b.title for b in self.benchmarks if b.hyper.statistic == "median"]
         statistic = [f"Medians, as in the paper: {', '.join(medians)}."] if medians else []
-        averages = f"Published averages are over the same {len(self.benchmarks)} benchmarks." if self.is_partial else ""
+        same = counted(len(self.benchmarks), "benchmark")
+        averages = f"Published averages are over the same {same}." if self.is_partial else ""
         return [*differing, *absent, *statistic, *([averages] if averages and self.published else [])]
 
 

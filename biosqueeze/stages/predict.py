@@ -89,8 +89,8 @@ class Options(InferenceOptions):
     labels, relations or answers, with scores from 0 to 1 and character offsets. Without --out they are written to
     standard output as they are computed; in Python they are the `predictions` of the result, computed as they are read.
 
-    Dynamic int8 rounds depending on the other texts in a batch. For predictions that do not depend on them, give
-    --batch-size 1.
+    Records are annotated in chunks of a batch or more. A program that waits for each prediction before it writes the
+    next record needs --batch-size 1. So do int8 predictions that are not to depend on the other texts of a batch.
     """
 
     checkpoint: CheckpointArgument
