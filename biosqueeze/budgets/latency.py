@@ -72,6 +72,15 @@ class LatencyTable:
     def _base(self, heads: int) -> float:
         return float(np.interp(heads, self._ends, self._bases))
 
+    def contradiction(self) -> str | None:
+        """Return which times of the parts of a layer cannot both be right; None where all are plausible."""
+        for heads, root in zip(self._heads, self._roots, strict=True):
+            layer = root**2
+            neurons = float(np.interp(heads, self._ends, self._neurons)) * self._largest.ffn
+            if layer <= neurons:
+                return f"a layer of {heads} heads takes {layer:.3g} ms, and its neurons alone {neurons:.3g} ms"
+        return None
+
     def predict(self, shape: Shape) -> float:
         """Return the milliseconds of a shape."""
         layer = float(np.interp(shape.heads, self._heads, self._roots)) ** 2

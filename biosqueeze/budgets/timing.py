@@ -23,7 +23,7 @@ from biosqueeze.data.cache import cache_folder, load_or_build
 from biosqueeze.environment import current_environment, package_version
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json, write_json
-from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
+from biosqueeze.measuring.session import MUCH_WAITING, MeasuredModel, MeasuringSettings, measure_models
 from biosqueeze.measuring.table import percentile
 from biosqueeze.models.loading.load import new_model
 from biosqueeze.progress import counted, note, track
@@ -106,7 +106,7 @@ class TimingRequest:
         folder = self._folder()
         loaded, is_new = load_or_build(folder, self._load, self._build, "latency table")
         if not is_new:
-            note(f"latencies of {self.summary}: measured before, {folder}")
+            note(f"latencies of {self.summary}: measured before; to measure them again, delete {folder}")
         return loaded
 
     def _folder(self) -> Path:
@@ -123,11 +123,10 @@ class TimingRequest:
 
     def _load(self, folder: Path) -> LatencyTable | None:
         try:
-            times = [float(ms) for ms in read_json(folder / _FILE)["milliseconds"]]
-            if self._contradiction(times):
-                return None
-            by_shape = dict(zip(self.shapes, times, strict=False))
-            return LatencyTable(by_shape, *times[len(self.shapes) :])
+            stored = read_json(folder / _FILE)
+            times = [float(ms) for ms in stored["milliseconds"]]
+            is_good = stored["waited_share"] <= MUCH_WAITING and not self._contradiction(times)
+            return self._table(times) if is_good else None
         except (SqueezeError, OSError, KeyError, TypeError, ValueError):
             return None
 
@@ -147,11 +146,16 @@ class TimingRequest:
                 for number, config in enumerate(self._configs):
                     models.append(self._write(config, Path(directory) / str(number)))
                     bar.advance()
-            times = self._measured_times(models, settings)
-        write_json(folder / _FILE, {"milliseconds": times, "measured": self.summary})
+            times, waited = self._measured_times(models, settings)
+        write_json(folder / _FILE, {"milliseconds": times, "waited_share": waited, "measured": self.summary})
 
-    def _measured_times(self, models: Sequence[MeasuredModel], settings: MeasuringSettings) -> list[float]:
-        """Measure until no times contradict each other; return the smallest median of each model.
+    def _measured_times(
+        self, models: Sequence[MeasuredModel], settings: MeasuringSettings
+    ) -> tuple[list[float], float]:
+        """Measure until nothing disturbs it, and no times contradict each other.
+
+        Returns:
+            the smallest median of each model, and the largest share of the last attempt for which one waited.
 
         Raises:
             SqueezeError: they still do after some attempts.
@@ -163,18 +167,24 @@ class TimingRequest:
             measure_models(models, settings)
             medians = [percentile(model.milliseconds[self.batch, self.length], 0.5) for model in models]
             smallest = [min(pair) for pair in zip(smallest, medians, strict=True)]
-            problem = self._contradiction(smallest)
+            waited = max(model.waited_share for model in models)
+            problem = _waiting(waited) or self._contradiction(smallest)
             if problem is None:
-                return smallest
-            note(f"implausible times: {problem}")
+                return smallest, waited
+            note(f"these times cannot be used: {problem}")
         raise SqueezeError(
-            f"measured {_ATTEMPTS} times, and the times are still implausible ({problem}): other work on this machine "
+            f"measured {_ATTEMPTS} times, and the times still cannot be used ({problem}): other work on this machine "
             "disturbs them, and they are not stored; run it again when nothing else runs, or with fewer --threads, or "
             "give --flops, which needs no times"
         )
 
     def _contradiction(self, times: Sequence[float]) -> str | None:
-        return contradiction([TimedModel(*each, ms) for each, ms in zip(self._costs, times, strict=True)])
+        models = [TimedModel(*each, ms) for each, ms in zip(self._costs, times, strict=True)]
+        return contradiction(models) or self._table(times).contradiction()
+
+    def _table(self, times: Sequence[float]) -> LatencyTable:
+        by_shape = dict(zip(self.shapes, times, strict=False))
+        return LatencyTable(by_shape, *times[len(self.shapes) :])
 
     @functools.cached_property
     def _costs(self) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -201,6 +211,10 @@ class TimingRequest:
         if precision == "int8":
             _quantize(checkpoint, directory / FILES["fp32"], directory / FILES["int8"])
         return MeasuredModel(checkpoint, self.spec)
+
+
+def _waiting(share: float) -> str | None:
+    return f"a model waited for a processor for {share:.0%} of the time" if share > MUCH_WAITING else None
 
 
 def _quantize(checkpoint: Checkpoint, source: Path, target: Path) -> None:

@@ -11,7 +11,8 @@ from biosqueeze.measuring.worker_pool import MeasuringProcess
 Shape = tuple[int, int]
 """Sequences in a batch, and tokens in a sequence."""
 
-_MUCH_WAITING = 0.1  # of the time; 0.03 where nothing else runs
+MUCH_WAITING = 0.1
+"""Waiting for a processor for a larger share of the time makes times too long; it is 0.03 where nothing else runs."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ def measure_models(models: Sequence[MeasuredModel], settings: MeasuringSettings)
     with worker_pool.measuring_processes([model.label for model in models], settings.threads) as pool:
         _load(models, settings, pool, overflowing)
         _measure(models, settings, pool)
-    _warn_of_other_work(models)
 
 
-def _warn_of_other_work(models: Sequence[MeasuredModel]) -> None:
+def warn_of_other_work(models: Sequence[MeasuredModel]) -> None:
+    """Warn if other work ran while the models were measured."""
     most = max(models, key=lambda model: model.waited_share)
-    if most.waited_share > _MUCH_WAITING:
+    if most.waited_share > MUCH_WAITING:
         progress.warn(
             f"other work ran meanwhile: {most.label} waited for a processor for {most.waited_share:.0%} of the time, "
             "so the times are too long and the speed-ups wrong; measure when nothing else runs, or with fewer --threads"

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from biosqueeze.checkpoint import Checkpoint, open_checkpoint, write_result
 from biosqueeze.environment import current_environment
 from biosqueeze.errors import UsageError
-from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models
+from biosqueeze.measuring.session import MeasuredModel, MeasuringSettings, measure_models, warn_of_other_work
 from biosqueeze.measuring.table import bench_rows, evaluation_of, show_rows
 from biosqueeze.models.custom_heads.files import BESIDE_ENCODER, check_custom_head
 from biosqueeze.options import (
@@ -176,6 +176,7 @@ def run(options: Options) -> Outcome:
     """
     models, settings = _resolve(options)
     measure_models(models, settings)
+    warn_of_other_work(models)
     rows = bench_rows(models, settings.shapes)
     show_rows(rows, settings)
     environment = {**asdict(current_environment()), "threads": settings.threads, "device": settings.device}

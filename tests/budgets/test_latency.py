@@ -59,3 +59,13 @@ def test_the_original_vocabulary_is_slower():
     shapes = [Shape(k, 4, 64) for k in (1, 2)]
     table = LatencyTable({shape: 3.0 * shape.layers for shape in shapes}, 5.0)
     assert table.predict(Shape(2, 4, 64)) == pytest.approx(6) and table.original(Shape(2, 4, 64)) == pytest.approx(8)
+
+
+def test_parts_that_cost_more_than_the_whole_are_contradictions():
+    shapes = measured_shapes(GRID)
+    quiet = dict(zip(shapes, (4.62, 2.43, 1.52, 0.93, 1.21, 3.08, 0.29, 0.54), strict=True))
+    assert LatencyTable(quiet).contradiction() is None
+    disturbed = dict(zip(shapes, (11.03, 4.03, 2.43, 1.41, 2.04, 5.0, 0.38, 0.57), strict=True))
+    assert LatencyTable(disturbed).contradiction() == "a layer of 6 heads takes 1 ms, and its neurons alone 1.07 ms"
+    without_layers = dict(zip(shapes, (1.0, 0.9, 0.85, 0.8, 1.0, 0.95, 0.8, 0.75), strict=True))
+    assert "takes 0 ms" in LatencyTable(without_layers).contradiction()

@@ -25,8 +25,10 @@ def measure(monkeypatch, tmp_path):
     rows = []
 
     def inject(models, settings):
-        for model, milliseconds in zip(models, rows.pop(0), strict=True):
+        times, waited = rows.pop(0)
+        for model, milliseconds in zip(models, times, strict=True):
             model.milliseconds.setdefault(settings.shapes[0], []).append(milliseconds)
+            model.seconds, model.waited_seconds = 10.0, waited
 
     monkeypatch.setattr(timing, "measure_models", inject)
     monkeypatch.setattr(timing.TimingRequest, "_write", lambda *_: MeasuredModel(Checkpoint(tmp_path, "one"), "torch"))
@@ -42,8 +44,8 @@ def measure(monkeypatch, tmp_path):
         threads=1,
     )
 
-    def run(*attempts):
-        rows[:] = attempts
+    def run(*attempts, waited=(0.0, 0.0, 0.0, 0.0)):
+        rows[:] = zip(attempts, waited, strict=False)
         return request.measure()
 
     return request, run, rows
@@ -74,11 +76,34 @@ def test_times_that_stay_implausible_are_not_stored(measure):
     assert len(rows) == 1 and request.cached() is None and not request._folder().exists()
 
 
-def test_disturbed_times_of_the_cache_are_measured_again(measure):
+def test_times_of_models_that_waited_are_measured_again(measure, capsys):
+    request, run, rows = measure
+    slower = [1.2 * ms for ms in QUIET]
+    run(slower, QUIET, waited=(1.5, 0.5))
+    assert stored(request) == list(QUIET)
+    assert json.loads((request._folder() / "latency.json").read_text())["waited_share"] == 0.05
+    assert "cannot be used: a model waited for a processor for 15% of the time" in capsys.readouterr().err
+
+
+def test_times_of_models_that_always_waited_are_not_stored(measure):
+    request, run, rows = measure
+    with pytest.raises(SqueezeError, match=r"measured 3 times.*waited for a processor for 40% of the time.*--flops"):
+        run(QUIET, QUIET, QUIET, QUIET, waited=(4.0, 4.0, 4.0, 0.0))
+    assert len(rows) == 1 and not request._folder().exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"milliseconds": DISTURBED, "waited_share": 0.0},
+        {"milliseconds": QUIET, "waited_share": 0.4},
+        {"milliseconds": QUIET},
+    ],
+)
+def test_doubtful_times_of_the_cache_are_measured_again(measure, content):
     request, run, _ = measure
     run(QUIET)
-    file = request._folder() / "latency.json"
-    file.write_text(json.dumps({"milliseconds": DISTURBED}))
+    (request._folder() / "latency.json").write_text(json.dumps(content))
     assert request.cached() is None
     run(QUIET)
     assert stored(request) == list(QUIET)
