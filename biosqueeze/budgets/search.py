@@ -121,9 +121,16 @@ class BudgetSearch:
     def _choice(self, budget: Budget, candidate: Candidate, facts: dict[str, Any]) -> Choice:
         shape, kept = candidate.shape, facts["importance_kept"]
         layers = str(shape.layers) if shape.layers != self.candidates.original.shape.layers else None
-        note(f"{budget.flag}: {self.candidates.describe(candidate)}; keeps {kept:.0%} of the importance")
+        what = self.candidates.describe(candidate)
+        note(f"{budget.flag}: {what}; keeps {kept:.0%} of the importance{self._of(layers)}")
         shared = {"budget": budget.flag, "length": self.length, "shapes": len(self.candidates.all)}
         return Choice(budget, candidate, widths_for(self.config, shape), layers, shared | facts)
+
+    def _of(self, layers: str | None) -> str:
+        """Say of which layers the importance is, where others may be kept."""
+        if layers is None or not self.guide.tries_layers:
+            return ""
+        return f" with the {layers} most important layers; which are kept, the loss after repair decides"
 
     def _facts(self, candidate: Candidate, kept: float) -> dict[str, Any]:
         facts = {

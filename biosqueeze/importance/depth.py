@@ -60,8 +60,10 @@ def _trial(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
         return keep_layers(model, layers)[0]
 
 
-def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: Calibration) -> tuple[int, ...]:
-    """Return the layers to keep, ascending: each time the layer is removed without which the repaired rest loses least.
+def choose_layers_after_repair(
+    model: PreTrainedModel, keep: int, calibration: Calibration
+) -> tuple[tuple[int, ...], Tensor]:
+    """Choose layers: each time the one is removed without which the repaired rest loses least.
 
     Tried are the layers that the one before can make up for most, see `gap_errors`, and the first where few are left.
     What is lost is measured on text that the repair has not seen: on its own text, a repair of several gaps hides it.
@@ -70,11 +72,16 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
         model: whose layers do not share their weights.
         keep: number of layers.
         calibration: with or without labels.
+
+    Returns:
+        the layers to keep, ascending, and what was lost by an example without each layer when it was last tried,
+        (layers,), NaN for those that were not tried.
     """
     fitted, held_out = calibration.samples(_TOKENS)
     text, loss = CalibrationText(fitted.batches, fitted.run), _LossAfterCut(model, held_out)
     targets, errors, same = Targets(model, text, serves_again=True), list[float](), 0
     kept, current = tuple(range(model.config.num_hidden_layers)), model
+    lost = torch.full((len(kept),), torch.nan, dtype=torch.float64)
     with track("choose layers", sum(min(_TRIED, count) for count in range(keep + 1, len(kept) + 1))) as bar:
         while len(kept) > keep:
             errors[same:] = gap_errors(current, text, first=same)
@@ -86,10 +93,11 @@ def choose_layers_after_repair(model: PreTrainedModel, keep: int, calibration: C
                 shallow, repaired = _trial(model, layers), max(0, index - 1)
                 _copy_layers(current, shallow, repaired)
                 repair_depth(shallow, targets, layers, first=repaired, shows_progress=False)
-                tried.append((loss.of(shallow), layers, shallow, max(0, repaired - 1)))
+                lost[kept[index]] = loss.of(shallow) / max(1, held_out.examples)
+                tried.append((lost[kept[index]].item(), layers, shallow, max(0, repaired - 1)))
                 bar.advance()
             _, kept, current, same = min(tried, key=lambda each: each[0])
-    return kept
+    return kept, lost
 
 
 def _copy_layers(model: PreTrainedModel, other: PreTrainedModel, count: int) -> None:

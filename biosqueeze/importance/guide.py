@@ -201,11 +201,3 @@ def _repair_problem(config: "PreTrainedConfig", widths: "Widths") -> str | None:
     if widths.head_size is not None:
         return "does not support narrower heads, whose dimensions are not the original's"
     return None
-
-
-def facts_of(guide: Guide, tokens: int) -> dict[str, Any]:
-    """Return what the manifest records of a guided cut."""
-    if guide == Guide():
-        return {}
-    source = guide.request.source if guide.request else None
-    return {"importance": guide.name, "calibration": source, "tokens": tokens, "repaired": guide.repairs}

@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -10,7 +11,7 @@ from biosqueeze.importance import WITHOUT_DATA, open_importance
 from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.importance.guide import Guide
-from biosqueeze.importance.store import SavedScores
+from biosqueeze.importance.store import LOSS_AFTER_REPAIR, SavedScores
 from biosqueeze.models.cuts.depth import keep_layers
 from biosqueeze.models.cuts.repair import Targets, repair_depth, repair_width
 from biosqueeze.models.cuts.streams import CalibrationText
@@ -33,6 +34,9 @@ class CutModel:
     differences: dict[str, float] = field(default_factory=dict)
     """From a reference on a padded batch, before any repair."""
     scores: UnitScores = field(default_factory=UnitScores)
+    """That chose what it has."""
+    layers_by: str | None = None
+    """What scored the layers; None where their scores chose nothing."""
 
 
 class GuidedCut:
@@ -59,7 +63,7 @@ class GuidedCut:
 
     def restart(self) -> None:
         """Forget the cuts, to cut the whole model to another budget; its scores have chosen the shape."""
-        self.cut = CutModel(self.whole, scores=self.scores)
+        self.cut = CutModel(self.whole, scores=self.scores, layers_by=self.guide.name)
 
     def keep_layers(self, layers: tuple[int, ...] | int) -> None:
         """Keep some layers, or a number of layers that the data choose.
@@ -79,11 +83,13 @@ class GuidedCut:
 
     def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
         if self.guide.tries_layers:
-            return choose_layers_after_repair(model, count, self.calibration)
+            layers, lost = choose_layers_after_repair(model, count, self.calibration)
+            self.cut.scores, self.cut.layers_by = replace(self.cut.scores, layers=lost), LOSS_AFTER_REPAIR
+            return layers
         if self.guide.importance is None:
             raise ValueError("a number of layers needs an importance")
         layers = choose_layers(model, count, self.guide.importance, self.calibration, self.scores)
-        self.cut.scores = self.scores
+        self.cut.scores, self.cut.layers_by = self.scores, self.guide.name
         return layers
 
     def narrow(self, widths: Widths) -> None:
@@ -99,28 +105,43 @@ class GuidedCut:
         self.cut.heads = _query_heads(narrowed.kept.heads, query_group(before.config))
         self.cut.differences |= narrowed.differences
         if scores is not None:
-            depth = self.cut.scores.layers
-            self.cut.scores = UnitScores(**scores.items() | ({} if depth is None else {"layers": depth}))
+            if before is self.whole and self.cut.layers_by is None:
+                self.cut.layers_by, self.cut.scores = self.guide.name, scores
+            self.cut.scores = replace(scores, layers=self.cut.scores.layers)
         if self.guide.repairs:
             repair_width(self.cut.model, before, narrowed.kept, self._text())
 
     def saved_scores(self, total: int) -> SavedScores | None:
-        """Return the scores that the cut was chosen by; None without an importance.
+        """Return the scores that the cut was chosen by; None where it was chosen without an importance and trials.
 
         Args:
             total: number of the original's layers.
         """
-        if self.guide.name is None or not self.cut.scores.items():
+        if not (self.guide.name or self.cut.layers_by) or not self.cut.scores.items():
             return None
         rows = self.cut.scores.heads if self.cut.scores.heads is not None else self.cut.scores.neurons
         narrowed = self.cut.layers is not None and rows is not None and len(rows) == len(self.cut.layers)
         return SavedScores(
             importance=self.guide.name,
+            layers_by=self.cut.layers_by,
             calibration=self.guide.request.source if self.guide.request else None,
             tokens=self.calibration.tokens,
             layers=tuple(self.cut.layers or ()) if narrowed else tuple(range(total)),
             scores=self.cut.scores,
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the manifest records of a guided cut."""
+        if self.guide == Guide():
+            return {}
+        tried = {"layers_by": LOSS_AFTER_REPAIR} if self.cut.layers_by == LOSS_AFTER_REPAIR else {}
+        return {
+            "importance": self.guide.name,
+            **tried,
+            "calibration": self.guide.request.source if self.guide.request else None,
+            "tokens": self.calibration.tokens,
+            "repaired": self.guide.repairs,
+        }
 
     def _scores_of(self, model: PreTrainedModel) -> UnitScores | None:
         """Return the scores by the guide's importance; None without one."""

@@ -12,12 +12,19 @@ from biosqueeze.errors import SqueezeError
 from biosqueeze.importance import FILE
 from biosqueeze.models.cuts.unit_scores import UnitScores
 
+LOSS_AFTER_REPAIR = "loss-after-repair"
+"""What scores layers whose removal was tried; no importance has this name."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class SavedScores:
     """Scores, and what they were computed from."""
 
-    importance: str
+    importance: str | None
+    """Of heads, neurons and hidden dimensions; None where they have no scores."""
+    layers_by: str | None
+    """What scored the layers: an importance, or `LOSS_AFTER_REPAIR`, with NaN for layers that were not tried; None
+    where they have no scores."""
     calibration: str | None
     """Data set or corpus; None without."""
     tokens: int
@@ -26,11 +33,21 @@ class SavedScores:
     """The original's layer of each row of the heads' and neurons' scores."""
     scores: UnitScores
 
+    @property
+    def summary(self) -> str:
+        """Say what the scores are by, and on what data."""
+        kinds = [kind for kind in self.scores.items() if kind != "layers"]
+        by = f"{', '.join(kinds)} by {self.importance}" if kinds else ""
+        if self.scores.layers is not None:
+            by += f"{'; ' if by else ''}layers by {self.layers_by}"
+        return f"{by}; on {self.tokens:,} tokens of {self.calibration}" if self.calibration else by
+
 
 def save_scores(directory: Path, saved: SavedScores) -> None:
     """Write the scores into a checkpoint's directory."""
     facts = {
         "importance": saved.importance,
+        "layers_by": saved.layers_by,
         "calibration": saved.calibration,
         "tokens": saved.tokens,
         "layers": saved.layers,
@@ -55,7 +72,12 @@ def load_scores(checkpoint: Checkpoint) -> SavedScores:
             facts = json.loads((file.metadata() or {})["biosqueeze"])
             scores = UnitScores(**{kind: file.get_tensor(kind) for kind in file.keys()})  # noqa: SIM118 - no mapping
         return SavedScores(
-            facts["importance"], facts["calibration"], int(facts["tokens"]), tuple(facts["layers"]), scores
+            importance=facts["importance"],
+            layers_by=facts.get("layers_by", facts["importance"]),  # files of version 0.1 lack it
+            calibration=facts["calibration"],
+            tokens=int(facts["tokens"]),
+            layers=tuple(facts["layers"]),
+            scores=scores,
         )
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise SqueezeError(f"{path} is damaged ({error}); shrink the checkpoint again") from error

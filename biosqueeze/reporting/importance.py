@@ -43,7 +43,7 @@ def save_picture(saved: SavedScores, path: Path) -> None:
     drawn = [kind for kind in ("heads", "neurons", "layers") if kind in arrays]
     figure = Figure(figsize=(4 * len(drawn), 3.5), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
-        axes.set_title(f"{kind} by {saved.importance}")
+        axes.set_title(f"{kind} by {saved.layers_by if kind == 'layers' else saved.importance}")
         axes.set_ylabel("layer")
         if kind == "layers":
             axes.barh(list(map(str, _numbers(saved))), arrays[kind])

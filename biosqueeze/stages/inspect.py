@@ -1,6 +1,7 @@
 """Print the facts of a checkpoint: parameters by part, shape, size on disk, family, task, tokenizer, history."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -79,8 +80,14 @@ def run(options: Options) -> Outcome:
     if picture:
         with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
             save_picture(saved, picture)
-    facts["importance"] = {kind: tensor.tolist() for kind, tensor in saved.scores.items().items()}
-    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(saved), f"  by {saved.importance}"))
+    facts["importance"] = {kind: _numbers(tensor.tolist()) for kind, tensor in saved.scores.items().items()}
+    facts["importance_by"] = {"units": saved.importance, "layers": saved.layers_by}
+    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(saved), f"  {saved.summary}"))
+
+
+def _numbers(values: Sequence[Any]) -> list[Any]:
+    """Return nested scores for JSON, which has no NaN: None for a layer without a score."""
+    return [_numbers(v) if isinstance(v, list) else None if math.isnan(v) else v for v in values]
 
 
 def _picture(options: Options) -> Path | None:

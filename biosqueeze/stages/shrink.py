@@ -1,6 +1,6 @@
 """Keep some layers, neurons, heads and tokens of a checkpoint, or build a student from it by a preset."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -294,11 +294,15 @@ def _with_vocabulary(shrunk: _ShrunkModel, change: "VocabularyChange | None", se
     if change is None:
         return shrunk
     model, difference = change.apply(shrunk.model, seed)
-    for step in change.steps:
-        note(step)
+    _note_all(change.steps)
     differences = {"differences": shrunk.notes.get("differences", {}) | {"vocabulary": difference}}
     notes = shrunk.notes | dict(change.facts) | differences
     return replace(shrunk, model=model, tokenizer=change.tokenizer_for(shrunk.tokenizer), notes=notes)
+
+
+def _note_all(steps: Sequence[str]) -> None:
+    for step in steps:
+        note(step)
 
 
 def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
@@ -312,6 +316,7 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     request = shape.guide.request or shape.embedding_data
+    _note_all(shape.guide.steps)
     calibration = read_calibration(request, source, start.model, start.tokenizer)
     start = _with_embedding(start, options, calibration if shape.embedding_data else None)
     return _cut_to(shape, GuidedCut(shape.guide, calibration, start.model), start)
@@ -342,6 +347,7 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     search = open_search(options, source, config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), search.vocabulary, options.seed)
     search = search.timed()  # minutes, so after the weights were checked
+    _note_all(search.guide.steps)
     calibration = read_calibration(search.guide.request, source, start.model, start.tokenizer)
     guided = GuidedCut(search.guide, calibration, start.model)
     for choice in search.choose(guided.scores):
@@ -366,20 +372,17 @@ def _whole(source: Checkpoint, loaded: "LoadedModel", seed: int) -> _ShrunkModel
 
 def _cut_to(shape: "KeptShape", guided: "GuidedCut", start: _ShrunkModel) -> _ShrunkModel:
     """Return a model, with its new vocabulary, cut to a shape."""
-    from biosqueeze.importance.guide import facts_of
-
     if shape.layers is not None:
         guided.keep_layers(shape.layers)
     if not shape.widths.empty:
         guided.narrow(shape.widths)
     cut = guided.cut
-    for step in shape.steps:
-        note(step)
+    _note_all(shape.steps)
     differences = start.notes.get("differences", {}) | cut.differences
     if differences:  # a smaller embedding has no reference
         note(f"largest difference from the original with the rest masked: {max(differences.values()):.1e}")
     notes = start.notes | {"layers": cut.layers, "differences": differences}
-    notes |= facts_of(shape.guide, guided.calibration.tokens)
+    notes |= guided.facts()
     if shape.embedding_data:
         notes["embedding_data"] = shape.embedding_data.source
     total = start.model.config.num_hidden_layers

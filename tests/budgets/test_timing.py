@@ -77,7 +77,7 @@ def test_times_that_stay_implausible_are_not_stored(measure):
 
 
 def test_times_of_models_that_waited_are_measured_again(measure, capsys):
-    request, run, rows = measure
+    request, run, _ = measure
     slower = [1.2 * ms for ms in QUIET]
     run(slower, QUIET, waited=(1.5, 0.5))
     assert stored(request) == list(QUIET)

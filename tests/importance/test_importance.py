@@ -17,6 +17,7 @@ from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.depth import _LossAfterCut, choose_layers, choose_layers_after_repair
 from biosqueeze.models.cuts import layer_gaps, repair
 from biosqueeze.models.cuts.depth import keep_layers
+from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import KINDS
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import FAMILIES, family_of
@@ -295,8 +296,21 @@ def test_layers_are_chosen_by_the_loss_after_repair(calibrated, labelled):
         calibration = replace(calibration, batches=batches)
     else:
         calibration = replace(calibration, loss_sum=None)
-    assert choose_layers_after_repair(model, 3, calibration) == (0, 1, 3)
-    assert choose_layers_after_repair(model, 1, calibration) == (0,)
+    kept, lost = choose_layers_after_repair(model, 3, calibration)
+    assert kept == (0, 1, 3) and lost.isnan().sum() == 1 and lost.nan_to_num(nan=torch.inf).argmin() == 2
+    kept, later = choose_layers_after_repair(model, 1, calibration)
+    assert kept == (0,) and later[2] == lost[2]
+    if not labelled:  # what was lost without the third layer, on the batch that the repair did not read
+        repaired = repair.repair_depth(*repair_of(model, calibration, (0, 1, 3)))
+        held_out = calibration.samples(8192)[1]
+        distance = _LossAfterCut(model, held_out).of(repaired) / held_out.examples
+        assert lost[2].item() == pytest.approx(distance)
+
+
+def repair_of(model, calibration, layers):
+    fitted = calibration.samples(8192)[0]
+    text = CalibrationText(fitted.batches, fitted.run)
+    return keep_layers(model, layers)[0], repair.Targets(model, text), layers
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
@@ -321,7 +335,7 @@ def test_what_repairs_have_in_common_is_done_once(calibrated, family, monkeypatc
 
     monkeypatch.setattr(depth, "repair_depth", repair_depth)
     monkeypatch.setattr(depth, "gap_errors", errors_of)
-    kept = choose_layers_after_repair(model, 1, calibration)
+    kept, _ = choose_layers_after_repair(model, 1, calibration)
     assert len(kept) == 1 and len(repaired) == 3 + 3 + 2
     assert any(first > 0 for first, _ in repaired)
     for (_, errors), tried in zip(looked_at, (repaired[:3], repaired[3:6], repaired[6:]), strict=True):
@@ -346,7 +360,7 @@ def test_the_first_of_few_layers_can_go(calibrated):
     for layer in model.bert.encoder.layer[:3]:
         silence(layer)
     model.bert.encoder.layer[3].attention.output.dense.weight.data *= 100  # no FFN makes up for what it mixes
-    assert choose_layers_after_repair(model, 1, replace(calibration, loss_sum=None)) == (3,)
+    assert choose_layers_after_repair(model, 1, replace(calibration, loss_sum=None))[0] == (3,)
 
 
 def test_samples_of_calibration_data_are_disjoint(calibrated):

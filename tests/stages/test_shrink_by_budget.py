@@ -97,6 +97,16 @@ def test_scores_that_chose_a_shape_are_saved(shell, pico_bert):
     assert facts["budget"]["layers"] < 4 and (facts["budget"]["heads"], facts["budget"]["ffn"]) == (4, 64)
     saved = load_scores(open_checkpoint("small"))
     assert saved.layers == (0, 1, 2, 3) and saved.scores.neurons.shape == (4, 64)
+    assert saved.importance == "fisher" and saved.layers_by == "loss-after-repair"
+
+
+@pytest.mark.parametrize(("words", "is_tried"), [([], True), (["--importance", "wanda"], False)])
+def test_a_budget_says_of_which_layers_it_counts(shell, pico_bert, words, is_tried):
+    data = ("--calibration", "demo:text", "--calibration-tokens", "300")
+    result = shell("shrink", pico_bert, "--flops", "0.8", *data, *words, "--out", "small")
+    assert result.code == 0, result.err
+    assert ("of the importance with the 3 most important layers; which are kept, the loss" in result.err) is is_tried
+    assert load_scores(open_checkpoint("small")).layers_by == ("loss-after-repair" if is_tried else "wanda")
 
 
 def test_importance_of_layers_chooses_the_depth_alone(shell, pico_bert):

@@ -70,6 +70,30 @@ def test_a_number_of_layers_is_chosen_after_repair(shell, ner):
     assert len(digests) == 1 and facts["layers"][0] == 0
 
 
+def test_the_losses_of_tried_layers_are_kept(shell, ner):
+    facts = json.loads(shell("shrink", ner, "--layers", "3", *NER, "--out", "small", "--json").out)
+    (removed,) = {0, 1, 2, 3} - set(facts["layers"])
+    saved = load_scores(open_checkpoint("small"))
+    assert saved.layers_by == facts["layers_by"] == "loss-after-repair" and set(saved.scores.items()) == {"layers"}
+    lost = saved.scores.layers
+    assert lost.nan_to_num(nan=torch.inf).argmin() == removed and lost.isnan().tolist() == [True, False, False, False]
+    shown = shell("inspect", "small", "--importance", "--json")
+    assert json.loads(shown.out)["importance_by"] == {"units": None, "layers": "loss-after-repair"}
+    assert json.loads(shown.out)["importance"]["layers"] == [None, *lost[1:].tolist()]
+
+
+def test_a_run_says_how_it_chose_and_repaired(shell, ner):
+    cut = ("shrink", ner, "--layers", "3", "--ffn", "32", *NER, "--out", "small")
+    planned, ran = (shell(*cut, *mode).err.splitlines() for mode in (["--dry-run"], []))
+    said = [
+        "calibrate on at most 400 tokens of labelled examples from demo:ner",
+        "choose heads, neurons and hidden dimensions by fisher",
+        "repair by least squares",
+    ]
+    assert [line for line in ran if line in said] == said
+    assert all(any(line in each for each in planned) for line in said)
+
+
 def test_same_command_by_data_writes_the_same_weights(shell, ner):
     digests = {
         open_checkpoint(shell("shrink", ner, "--ffn", "32", *NER, "--out", name).path).weights_sha256()
@@ -130,7 +154,7 @@ def test_scores_are_drawn(shell, ner, tmp_path):
     assert all(word in shown.out for word in ("heads", "neurons", "layers", "█", "100"))
     assert Path("scores.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(shell("inspect", "small", "--importance", "--json").out)
-    assert len(facts["importance"]["heads"]) == 3 == len(facts["importance"]["layers"])
+    assert len(facts["importance"]["heads"]) == 3 and len(facts["importance"]["layers"]) == 4
     assert shell("inspect", ner, "--importance").code == 1
     assert "let it end in" in shell("inspect", "small", "--importance", "--plot", "scores.txt").err
     assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
@@ -322,8 +346,8 @@ def test_scores_of_layers_have_their_numbers(shell, ner):
     shell("shrink", ner, "--layers", "0,2,3", "--ffn", "32", *NER, "--out", "small")
     assert load_scores(open_checkpoint("small")).layers == (0, 2, 3)
     shown = shell("inspect", "small", "--importance").out
-    rows = [line.split()[0] for line in shown[shown.rindex("importance") :].splitlines() if line.split()]
-    assert [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
+    rows = [line.split()[0] for line in shown[shown.index("neurons") :].splitlines() if line.split()]
+    assert "layers by" not in shown and [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
 
 
 TEXT = ("--calibration", "demo:text", "--calibration-tokens", "300")
