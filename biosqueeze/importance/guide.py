@@ -29,6 +29,8 @@ class Guide:
     """Of the importance; None for the magnitudes and rules of a cut without data."""
     request: CalibrationRequest | None = None
     repairs: bool = False
+    must_repair: bool = False
+    """Whether --repair least-squares was given, so that a cut is repaired on however little data."""
     tries_layers: bool = False
     """Whether a number of layers is chosen by what is lost after repair, and not by the importance."""
 
@@ -115,7 +117,7 @@ def plan_guide(
     if problem and options.repair == "auto":
         note(f"not repaired: least squares {problem}")
     tries = options.importance is None and may_repair and _is_number(layers)
-    return Guide(name, request, may_repair, tries)
+    return Guide(name, request, may_repair, options.repair == "least-squares", tries)
 
 
 def is_guided(options: ImportanceOptions, config: "PreTrainedConfig", layers: str | None) -> bool:

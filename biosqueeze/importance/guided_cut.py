@@ -12,14 +12,17 @@ from biosqueeze.importance.calibration import Calibration
 from biosqueeze.importance.depth import choose_layers, choose_layers_after_repair
 from biosqueeze.importance.guide import Guide
 from biosqueeze.importance.store import LOSS_AFTER_REPAIR, SavedScores
-from biosqueeze.models.cuts.depth import keep_layers
+from biosqueeze.models.cuts.depth import keep_layers, parse_layers
 from biosqueeze.models.cuts.repair import Targets, repair_depth, repair_width
 from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import family_of
-from biosqueeze.models.layers import query_group
-from biosqueeze.progress import note
+from biosqueeze.models.layers import encoder_layers, query_group
+from biosqueeze.progress import note, warn
+
+_TOKENS_PER_INPUT = 2
+"""With fewer, the least-squares fit of a layer is worse on other text than what was cut."""
 
 
 @dataclass
@@ -61,6 +64,22 @@ class GuidedCut:
         importance = self.guide.importance or open_importance(WITHOUT_DATA)
         return importance.score(self.whole, self.calibration)
 
+    @functools.cached_property
+    def repairs(self) -> bool:
+        """Whether cuts are repaired: as the guide says, but by default not on too few tokens, which is said."""
+        if not self.guide.repairs:
+            return False
+        widest: Any = encoder_layers(self.whole)[0].get_submodule(family_of(self.whole.config).ffn_output)
+        needed = _TOKENS_PER_INPUT * widest.in_features
+        if self.calibration.tokens >= needed:
+            return True
+        few = f"{self.calibration.tokens:,} tokens are too few for a repair, which needs {needed:,}"
+        if self.guide.must_repair:
+            warn(f"{few}: what is repaired may be worse than what was cut; give more --calibration data")
+            return True
+        note(f"not repaired: {few}; give more --calibration data")
+        return False
+
     def restart(self) -> None:
         """Forget the cuts, to cut the whole model to another budget; its scores have chosen the shape."""
         self.cut = CutModel(self.whole, scores=self.scores, layers_by=self.guide.name)
@@ -78,10 +97,12 @@ class GuidedCut:
             note(f"keep layers {', '.join(map(str, layers))}")
         self.cut.layers = layers
         self.cut.model, self.cut.differences["layers"] = keep_layers(before, layers)
-        if self.guide.repairs:
+        if self.repairs:
             repair_depth(self.cut.model, Targets(before, self._text()), layers)
 
     def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
+        if self.guide.tries_layers and not self.repairs:
+            return parse_layers(str(count), model.config.num_hidden_layers)
         if self.guide.tries_layers:
             layers, lost = choose_layers_after_repair(model, count, self.calibration)
             self.cut.scores, self.cut.layers_by = replace(self.cut.scores, layers=lost), LOSS_AFTER_REPAIR
@@ -108,7 +129,7 @@ class GuidedCut:
             if before is self.whole and self.cut.layers_by is None:
                 self.cut.layers_by, self.cut.scores = self.guide.name, scores
             self.cut.scores = replace(scores, layers=self.cut.scores.layers)
-        if self.guide.repairs:
+        if self.repairs:
             repair_width(self.cut.model, before, narrowed.kept, self._text())
 
     def saved_scores(self, total: int) -> SavedScores | None:
@@ -140,7 +161,7 @@ class GuidedCut:
             **tried,
             "calibration": self.guide.request.source if self.guide.request else None,
             "tokens": self.calibration.tokens,
-            "repaired": self.guide.repairs,
+            "repaired": self.repairs,
         }
 
     def _scores_of(self, model: PreTrainedModel) -> UnitScores | None:

@@ -82,6 +82,18 @@ def test_the_losses_of_tried_layers_are_kept(shell, ner):
     assert json.loads(shown.out)["importance"]["layers"] == [None, *lost[1:].tolist()]
 
 
+def test_too_few_tokens_do_not_repair_by_default(shell, ner):
+    few = ("--calibration", "demo:ner", "--calibration-tokens", "60")
+    result = shell("shrink", ner, "--layers", "2", *few, "--out", "spread", "--json")
+    facts = json.loads(result.out)
+    assert not facts["repaired"] and facts["layers"] == [0, 3] and "layers_by" not in facts
+    assert result.err.count("tokens are too few for a repair, which needs 128; give more") == 1
+    plain = shell("shrink", ner, "--layers", "2", "--out", "plain")
+    assert open_checkpoint(plain.path).weights_sha256() == open_checkpoint("spread").weights_sha256()
+    forced = shell("shrink", ner, "--ffn", "32", *few, "--repair", "least-squares", "--out", "forced", "--json")
+    assert json.loads(forced.out)["repaired"] and "what is repaired may be worse than what was cut" in forced.err
+
+
 def test_a_run_says_how_it_chose_and_repaired(shell, ner):
     cut = ("shrink", ner, "--layers", "3", "--ffn", "32", *NER, "--out", "small")
     planned, ran = (shell(*cut, *mode).err.splitlines() for mode in (["--dry-run"], []))
@@ -250,7 +262,7 @@ def test_labelled_data_of_another_task_are_read_as_text(shell, ner, pico_bert):
     assert "10 tokens of text of the examples from columns" in shell("shrink", pico_bert, *cut, "--dry-run").err
     result = shell("shrink", pico_bert, *cut, "--json")
     facts = json.loads(result.out)
-    assert facts["importance"] == "fisher" and facts["repaired"]
+    assert facts["importance"] == "fisher" and facts["tokens"] < 20 and not facts["repaired"]
     tokenizer = pico.shared_tokenizer()
     assert facts["tokens"] == len(tokenizer(words, is_split_into_words=True)["input_ids"])  # one sentence, no tags
     Path("classes").mkdir()
