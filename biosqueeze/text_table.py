@@ -25,7 +25,7 @@ _SHORTEST = 3  # characters of a name on a very narrow terminal
 _FEW_ROWS = 4
 _ELLIPSIS, _RULE = "…", "─"
 ASCII: Mapping[int, str] = {ord(_ELLIPSIS): "~", ord(_RULE): "-"}
-"""What stands for the characters of tables where a stream lacks them; as wide, for `str.translate`."""
+"""What is written in place of the characters of tables that a stream cannot encode, of the same width."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class ImportanceOptions:
     repair: Annotated[
         Literal["auto", "none", "least-squares"],
         "After a cut, fit the remaining weights to the original's outputs on the calibration data by least squares. "
-        "auto: where there are calibration data.",
+        "auto: where there are calibration data, of twice as many tokens as a layer has inputs at least.",
         Excludes("student", why=_WHY),
         Group.IMPORTANCE,
     ] = "auto"
