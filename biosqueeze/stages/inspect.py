@@ -47,7 +47,8 @@ class Options(StageOptions):
 
     checkpoint: CheckpointArgument
     importance: Annotated[
-        bool, "Draw the scores by which `shrink --importance` chose heads, neurons and layers, the highest as 100."
+        bool,
+        "Draw the scores by which `shrink --importance` chose heads, neurons and layers, and which of them it kept.",
     ] = False
     plot: Annotated[
         str | None,
@@ -73,14 +74,16 @@ def run(options: Options) -> Outcome:
     if not options.importance:
         return Outcome(checkpoint.path, facts, blocks=_blocks(checkpoint.name, facts))
     from biosqueeze.importance.store import load_scores
-    from biosqueeze.reporting.importance import importance_tables, save_picture
+    from biosqueeze.reporting.importance import cut_scores, importance_tables
+    from biosqueeze.reporting.importance_picture import save_picture
 
     saved = load_scores(checkpoint)
+    scores = cut_scores(checkpoint, saved)
     if picture:
         with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
-            save_picture(saved, picture)
+            save_picture(scores, picture)
     facts["importance"] = {kind: tensor.tolist() for kind, tensor in saved.scores.items().items()}
-    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(saved), f"  by {saved.importance}"))
+    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(scores), f"  by {saved.importance}"))
 
 
 def _picture(options: Options) -> Path | None:

@@ -136,6 +136,27 @@ def test_scores_are_drawn(shell, ner, tmp_path):
     assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
 
 
+def test_drawn_scores_show_what_was_cut(shell, ner):
+    shell("shrink", ner, "--layers", "0,2,3", "--heads", "2", "--ffn", "48", *NER, "--out", "small")
+    shown = shell("inspect", "small", "--importance").out
+    rows = [line.split() for line in shown.splitlines()]
+    kept = open_checkpoint("small").manifest.history[-1].heads
+    for layer, heads in zip("023", kept, strict=True):
+        cells = next(row for row in rows if row[:1] == [layer])[1:5]
+        assert [head for head, cell in enumerate(cells) if not cell.startswith("x")] == list(heads)
+    words = " ".join(shown.split())
+    assert "of the layers that were kept, before they were narrowed: 3 layers x 4 heads" in words
+    assert "48 kept 16 cut importance kept" in words
+
+
+def test_drawn_layers_show_which_were_cut(shell, ner):
+    shell("shrink", ner, "--layers", "2", *NER, "--importance", "block-influence", "--out", "small")
+    kept = open_checkpoint("small").manifest.history[-1].layers
+    shown = shell("inspect", "small", "--importance").out
+    names = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    assert {str(layer) if layer in kept else f"x{layer}" for layer in range(4)} <= names
+
+
 @pytest.fixture
 def tuned(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
