@@ -1,6 +1,7 @@
 """Tables and pictures of importances."""
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +56,15 @@ def test_heads_are_shares_of_the_highest_of_their_layer(tmp_path: Path, monkeypa
 def test_bars_of_neurons_halve_from_step_to_step() -> None:
     (table,) = importance_tables(scores_of(neurons=[[8, 4, 2, 1], [1e-6, 0, 1e-6, 0]]))
     assert [row[1] for row in table.rows] == ["█▇▆▅", "██▁▁"]
+
+
+def test_colours_of_neurons_are_logarithmic_in_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = replace(scores_of(neurons=[[1e-4, 1e-6, 1e-5], [4, 40, 0]]), neurons=2)
+    axes, bar = axes_of(scores, tmp_path, monkeypatch)
+    image = axes.images[0]
+    assert image.get_array()[0].tolist() == pytest.approx([100, 10, 1]) and type(image.norm).__name__ == "LogNorm"
+    assert "logarithmic" in bar.get_ylabel() and "2 were kept" in axes.get_xlabel()
+    assert [text.get_text() for text in axes.texts] == ["99%", "100%"]
 
 
 def test_a_score_just_below_zero_is_0() -> None:
