@@ -22,7 +22,7 @@ from biosqueeze.models.cuts.width import Widths
 from biosqueeze.models.families import check_length, family_of, longest_input
 from biosqueeze.models.loading.detection import detect_head
 from biosqueeze.models.loading.load import load_config
-from biosqueeze.progress import note, table
+from biosqueeze.progress import counted, note, table
 from biosqueeze.vocabularies.change import VocabularyChange, plan_vocabulary
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _ROWS = 12
 """Of the printed tables, beside the chosen shapes."""
+_KEYS = len(Shape._fields)
+"""Columns of the printed tables that say what a row is about: one size alone is that of many shapes."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,16 @@ class BudgetSearch:
     def _show_largest(self, budget: Budget) -> str:
         fitting = self.candidates.fitting(budget)
         rows = largest(fitting)
-        table(f"{budget.flag}: the largest shapes that fit", *self._table(thinned(rows, (), _ROWS)))
+        shown = thinned(rows, (), _ROWS)
+        which = "the largest shape that fits" if len(rows) == 1 else f"the largest shapes that fit{_part(shown, rows)}"
+        table(f"{budget.flag}: {which}", *self._table(shown), keys=_KEYS)
+        if len(fitting) == 1:
+            return f"{budget.flag}: cut to the only shape that fits"
+        if len(rows) == 1:
+            return f"{budget.flag}: cut to the largest of {len(fitting):,} shapes that fit"
         return (
             f"{budget.flag}: of {len(fitting):,} shapes that fit, cut to the one that keeps the most importance, one "
-            f"of the {len(rows)} largest; which, the weights decide"
+            f"of the {len(rows):,} largest; which, the weights decide"
         )
 
     def choose(self, scores: UnitScores) -> tuple[Choice, ...]:
@@ -110,7 +118,7 @@ class BudgetSearch:
             self._choice(budget, each, {**self._facts(each, kept(each.shape)), "front": listed})
             for budget, each in zip(self.budgets, found, strict=True)
         )
-        self._show_front(len(front), rows, chosen)
+        self._show_front(front, rows, chosen)
         return chosen
 
     def _layer_choice(self) -> LayerChoice:
@@ -145,25 +153,27 @@ class BudgetSearch:
             return facts
         return facts | {"milliseconds": candidate.milliseconds, "speed_up": self.candidates.speed_up(candidate)}
 
-    def _show_front(self, size: int, rows: Sequence[Candidate], chosen: Sequence[Choice]) -> None:
+    def _show_front(self, front: Sequence[Candidate], rows: Sequence[Candidate], chosen: Sequence[Choice]) -> None:
         marks: dict[Candidate, list[str]] = {}
         for choice in chosen:
             marks.setdefault(choice.candidate, []).append(choice.budget.flag)
         columns, cells = self._table(rows)
+        columns.insert(_KEYS, "importance kept")
         for cell, each, facts in zip(cells, rows, chosen[0].facts["front"], strict=True):
-            cell.extend([f"{facts['importance_kept']:.1%}", " ".join(marks.get(each, ()))])
-        quantity = chosen[0].budget.quantity
-        what = f"{size} of {len(self.candidates.all):,} shapes: none of fewer {quantity} keeps as much"
-        table(f"Pareto front, {what}", [*columns, "importance kept", "chosen for"], cells)
+            cell.insert(_KEYS, f"{facts['importance_kept']:.1%}")
+            cell.append(" ".join(marks.get(each, ())))
+        quantity, total = chosen[0].budget.quantity, counted(len(self.candidates.all), "shape")
+        what = f"{len(front):,} of {total}: none of fewer {quantity} keeps as much{_part(rows, front)}"
+        table(f"Pareto front, {what}", [*columns, "chosen for"], cells, keys=_KEYS)
 
     def _table(self, candidates: Sequence[Candidate]) -> tuple[list[str], list[list[str]]]:
-        columns = ["layers", "hidden", "heads", "neurons", "parameters", f"MFLOPs at {self.length}", "of them"]
+        columns = ["layers", "heads", "neurons", "hidden", "parameters", f"MFLOPs at {self.length}", "of all MFLOPs"]
         flops = self.candidates.original.counts.flops
         is_timed = self.candidates.original.milliseconds is not None
         rows = []
         for each in candidates:
             shape, counts = each.shape, each.counts
-            row = [str(shape.layers), str(each.hidden), str(shape.heads), str(shape.ffn), f"{counts.parameters:,}"]
+            row = [*map(str, (*shape, each.hidden)), f"{counts.parameters:,}"]
             row += [f"{counts.flops / 1e6:,.0f}", f"{counts.flops / flops:.1%}"]
             if is_timed:
                 row += [f"{each.milliseconds:.3g}", f"{self.candidates.speed_up(each):.2f}x"]
@@ -207,6 +217,11 @@ def open_search(options: Any, source: Checkpoint, config: PreTrainedConfig | Non
     if not timing:
         candidates.fitting(budgets[0])
     return BudgetSearch(changed, vocabulary, guide, budgets, candidates, length, timing)
+
+
+def _part(shown: Sequence[Candidate], all_of_them: Sequence[Candidate]) -> str:
+    """Return how many rows of a table are shown, if not all are."""
+    return "" if len(shown) == len(all_of_them) else f"; {len(shown)} of {len(all_of_them):,} are shown"
 
 
 def _timing(

@@ -25,7 +25,7 @@ from biosqueeze.options import (
     Syntax,
     option_fields,
 )
-from biosqueeze.progress import note, table
+from biosqueeze.progress import counted, note, table
 
 if TYPE_CHECKING:
     from biosqueeze.benchmarks.suite import Suite
@@ -213,7 +213,7 @@ def run(options: Options) -> Outcome:
     decided = _plan(options)
     chosen = _search(options, decided)
     runs = _runs(options, decided, chosen)
-    note(f"{len(runs)} runs in {decided.out}; finished ones are skipped")
+    note(f"{counted(len(runs), 'run')} in {decided.out}; finished ones are skipped")
     results = execute([run for _, run in runs], jobs=options.jobs, keep=options.keep)
     by_cell: dict[_Cell, list[RunResult]] = {}
     for (cell, _), result in zip(runs, results, strict=True):
@@ -223,7 +223,7 @@ def run(options: Options) -> Outcome:
     table(f"{decided.suite.title}: test scores in percent", board.columns(), list(board.rows()), keys=2)
     for line in board.footnotes():
         note(line)
-    return Outcome(decided.out, board.as_dict(), summary=Summary(result=f"scored {len(runs)} runs on test"))
+    return Outcome(decided.out, board.as_dict(), summary=Summary(result=f"scored {counted(len(runs), 'run')} on test"))
 
 
 def _runs(
@@ -260,7 +260,7 @@ def _search(options: Options, decided: _BenchmarkPlan) -> "dict[_Cell, GridPoint
         return {}
     points = [(cell, point) for cell, _, _ in _cells(decided) for point in decided.grids[cell[1]]]
     runs = _grid_runs(decided)
-    note(f"searching on dev: {len(runs)} runs")
+    note(f"searching on dev: {counted(len(runs), 'run')}")
     results = execute(runs, jobs=options.jobs, keep="none")
     best = best_of_groups(runs, dict(enumerate(results)))
     for number in best:

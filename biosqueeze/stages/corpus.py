@@ -35,7 +35,7 @@ from biosqueeze.options import (
     resolved,
 )
 from biosqueeze.output import check_place, inputs_of, make_directory
-from biosqueeze.progress import table
+from biosqueeze.progress import counted, table
 from biosqueeze.system.cores import usable_cores
 from biosqueeze.system.locks import exclusive_lock
 from biosqueeze.text_table import TextTable
@@ -122,7 +122,8 @@ def plan(options: Options) -> Plan:
         return Plan(out=None, steps=(f"read {_inspected(options)} and print its statistics; write nothing",))
     request = _resolve(options)
     size = sum(file.bytes for file in request.files) / 1e6
-    steps = [f"read {len(request.files):,} files ({size:,.1f} MB) in {request.workers} processes"]
+    files, workers = counted(len(request.files), "file"), counted(request.workers, "worker")
+    steps = [f"read {files} ({size:,.1f} MB) with {workers}"]
     return Plan(out=request.out, steps=(*steps, *_filters(request)))
 
 

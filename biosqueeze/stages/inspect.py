@@ -48,7 +48,8 @@ class Options(StageOptions):
 
     checkpoint: CheckpointArgument
     importance: Annotated[
-        bool, "Draw the scores by which `shrink --importance` chose heads, neurons and layers, the highest as 100."
+        bool,
+        "Draw the scores by which `shrink --importance` chose heads, neurons and layers, and which of them it kept.",
     ] = False
     plot: Annotated[
         str | None,
@@ -74,15 +75,17 @@ def run(options: Options) -> Outcome:
     if not options.importance:
         return Outcome(checkpoint.path, facts, blocks=_blocks(checkpoint.name, facts))
     from biosqueeze.importance.store import load_scores
-    from biosqueeze.reporting.importance import importance_tables, save_picture
+    from biosqueeze.reporting.importance import cut_scores, importance_tables
+    from biosqueeze.reporting.importance_picture import save_picture
 
     saved = load_scores(checkpoint)
+    scores = cut_scores(checkpoint, saved)
     if picture:
         with explained_writes(str(picture), remedy="give another --plot", when_full="free some space"):
-            save_picture(saved, picture)
+            save_picture(scores, picture)
     facts["importance"] = {kind: _numbers(tensor.tolist()) for kind, tensor in saved.scores.items().items()}
     facts["importance_by"] = {"units": saved.importance, "layers": saved.layers_by}
-    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(saved), f"  {saved.summary}"))
+    return Outcome(checkpoint.path, facts, blocks=(*importance_tables(scores), f"  {saved.summary}"))
 
 
 def _numbers(values: Sequence[Any]) -> list[Any]:

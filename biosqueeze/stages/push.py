@@ -13,7 +13,7 @@ from biosqueeze.checkpoint_files import ARTEFACTS, GENERATOR, WEIGHT_PATTERNS, i
 from biosqueeze.errors import SqueezeError, UsageError, first_line
 from biosqueeze.files.parsing import read_text
 from biosqueeze.options import Argument, CheckpointArgument, Outcome, Plan, Purpose, StageOptions
-from biosqueeze.progress import note
+from biosqueeze.progress import counted, note
 
 PURPOSE = Purpose.DEPLOY
 EXAMPLES = (
@@ -55,7 +55,7 @@ def plan(options: Options) -> Plan:
     return Plan(
         out=None,
         steps=(
-            f"upload {len(files)} files to {options.repo}, a {kind} repository if it is new:",
+            f"upload {counted(len(files), 'file')} to {options.repo}, a {kind} repository if it is new:",
             *sizes,
             "and delete weights and graphs there that are not among them",
         ),
@@ -87,7 +87,7 @@ def run(options: Options) -> Outcome:
         old = [name for name in api.list_repo_files(repo.repo_id) if _is_of_a_model(name) and name not in uploaded]
         deletions = [CommitOperationDelete(name) for name in old]
         api.create_commit(repo.repo_id, [*additions, *deletions], commit_message=f"Upload {checkpoint.short_name}")
-    note(f"{len(files)} files of {checkpoint.name} are at {repo.url}")
+    note(f"uploaded {counted(len(files), 'file')} of {checkpoint.name} to {repo.url}")
     if old:
         note(f"deleted there, from an earlier upload: {', '.join(old)}")
     return Outcome(checkpoint.path, {"url": str(repo.url), "repo": repo.repo_id, "files": len(files)})

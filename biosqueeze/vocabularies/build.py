@@ -12,7 +12,7 @@ from biosqueeze.files import content_hash
 from biosqueeze.manifest import HistoryEntry, Manifest, ModelFacts
 from biosqueeze.model_facts import ModelShape
 from biosqueeze.output import open_output
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import counted, note, warn
 from biosqueeze.vocabularies.sample import SourceFacts, TextSample, sampled
 from biosqueeze.vocabularies.stock import save_tokenizer, stock_tokenizer
 from biosqueeze.vocabularies.train import TrainingSettings, Vocabulary, train_vocabulary
@@ -65,7 +65,7 @@ def _note_sample(sample: TextSample, read: tuple[SourceFacts, ...]) -> None:
     size = sum(source.bytes for source in read) / 1e6
     lines = sum(source.lines for source in read)
     kept = "all of it is used" if sample.share == 1 else f"a sample of {sample.bytes / 1e6:,.1f} MB is used"
-    note(f"read {lines:,} lines ({size:,.1f} MB); {kept}")
+    note(f"read {counted(lines, 'line')} ({size:,.1f} MB); {kept}")
 
 
 def _note_result(settings: TrainingSettings, vocabulary: Vocabulary) -> None:

@@ -69,6 +69,12 @@ def test_a_corpus_of_very_many_files(shell: Shell, tmp_path: Path, monkeypatch: 
     assert len(documents(tmp_path / "out")) == 400
 
 
+def test_plan_counts_one_file(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A sentence.\n")
+    said = shell("corpus", tmp_path / "a.txt", "-o", tmp_path / "out", "--workers", "1", "--dry-run").err
+    assert "read 1 file (0.0 MB) with 1 worker\n" in said
+
+
 def test_workers_give_the_same_corpus(shell: Shell, baseline: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "PART_BYTES", 1)
     options = ["--held-out", "0.2", "--near-duplicates", "0.8", "--seed", "3"]

@@ -1,6 +1,7 @@
 """shrink by a budget, through the command line."""
 
 import json
+import re
 import shutil
 import sys
 from contextlib import contextmanager
@@ -63,6 +64,35 @@ def test_plan_lists_the_largest_shapes_without_weights(shell, pico_bert, tmp_pat
     assert result.code == 0, result.err
     assert "the largest shapes that fit" in result.err and "the weights decide" in result.err
     assert "parameters after" not in result.err and "bare-p20K" in result.err and not Path("bare-p20K").exists()
+
+
+def test_rows_of_shapes_have_all_their_sizes(shell, pico_bert, monkeypatch):
+    monkeypatch.setattr("biosqueeze.progress._LOG_WIDTH", 60)
+    result = shell("shrink", pico_bert, "--params", "20K", "--out", "small")
+    assert result.code == 0, result.err
+    blocks = result.err[result.err.index("Pareto front") :].split("\n\n")
+    parts = [part for part in blocks if "layers" in part and "─" in part]
+    sizes = [re.findall(r"^ *(\d+) +(\d+) +(\d+)\b", part, re.MULTILINE) for part in parts]
+    assert len(parts) > 1 and all(rows == sizes[0] for rows in sizes)
+    assert len(set(sizes[0])) == len(sizes[0]) > 10
+
+
+def test_shown_rows_are_counted(shell, pico_bert, monkeypatch):
+    monkeypatch.setattr("biosqueeze.budgets.search._ROWS", 3)
+    words = ("shrink", pico_bert, "--dry-run")
+    largest = " ".join(shell(*words, "--params", "20K").err.split())
+    of_all = int(re.search(r"one of the (\d+) largest", largest)[1])
+    assert of_all > 3 and f"the largest shapes that fit; 3 of {of_all} are shown" in largest
+    said = shell("shrink", pico_bert, "--params", "20K", "--out", "small").err
+    front, shown, of_front = re.search(r"Pareto front, (\d+) of .* (\d+) of (\d+) are shown", said).groups()
+    assert front == of_front and int(shown) in (3, 4)
+
+
+def test_the_only_shape_that_fits(shell, pico_bert):
+    facts = json.loads(shell("shrink", pico_bert, "--params", "20K", "--out", "small", "--json").out)
+    least = min(each["parameters"] for each in facts["budget"]["front"])
+    said = shell("shrink", pico_bert, "--params", least, "--dry-run").err
+    assert "the largest shape that fits" in said and "cut to the only shape that fits" in said
 
 
 def test_vocabulary_and_budget(shell, pico_bert):

@@ -159,19 +159,6 @@ def test_every_importance_has_a_docstring_with_its_source():
         assert module.__doc__ and module.NEEDS in ("weights", "text", "loss")
 
 
-def test_scores_are_drawn(shell, ner, tmp_path):
-    shell("shrink", ner, "--layers", "3", "--ffn", "32", *NER, "--out", "small")
-    shown = shell("inspect", "small", "--importance", "--plot", "scores.png")
-    assert shown.code == 0, shown.err
-    assert all(word in shown.out for word in ("heads", "neurons", "layers", "█", "100"))
-    assert Path("scores.png").read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(shell("inspect", "small", "--importance", "--json").out)
-    assert len(facts["importance"]["heads"]) == 3 and len(facts["importance"]["layers"]) == 4
-    assert shell("inspect", ner, "--importance").code == 1
-    assert "let it end in" in shell("inspect", "small", "--importance", "--plot", "scores.txt").err
-    assert json.loads(shell("inspect", "small", "--json").out)["megabytes"]["weights"] > 0
-
-
 @pytest.fixture
 def tuned(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -352,14 +339,6 @@ def test_text_without_labels_chooses_by_what_needs_none(shell, ner):
     assert json.loads(result.out)["importance"] == "wanda"
     said = shell("shrink", ner, *cut, "--force", "--dry-run").err
     assert "has no labels" in said and "units are chosen by wanda" in said
-
-
-def test_scores_of_layers_have_their_numbers(shell, ner):
-    shell("shrink", ner, "--layers", "0,2,3", "--ffn", "32", *NER, "--out", "small")
-    assert load_scores(open_checkpoint("small")).layers == (0, 2, 3)
-    shown = shell("inspect", "small", "--importance").out
-    rows = [line.split()[0] for line in shown[shown.index("neurons") :].splitlines() if line.split()]
-    assert "layers by" not in shown and [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
 
 
 TEXT = ("--calibration", "demo:text", "--calibration-tokens", "300")

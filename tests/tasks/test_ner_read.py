@@ -34,7 +34,7 @@ def test_reads_and_logs_splits_labels_and_scheme(tmp_path, capsys):
     assert first.gold == first.tags == ("B-Gene", "O", "B-Disease", "I-Disease")
     assert second.words == ("None", ".")
     log = " ".join(capsys.readouterr().err.split())
-    assert "(BIO): train 2 sentences, 6 words, 2 entities; dev 1 sentences, 1 words, 0 entities" in log
+    assert "(BIO): train 2 sentences, 6 words, 2 entities; dev 1 sentence, 1 word, 0 entities" in log
 
 
 def test_crlf_byte_order_mark_and_document_lines(tmp_path):

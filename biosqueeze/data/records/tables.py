@@ -38,7 +38,7 @@ from biosqueeze.data.records.splits import (
 )
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files.parsing import nan_as_missing, parse_json
-from biosqueeze.progress import note, warn
+from biosqueeze.progress import counted, note, warn
 
 # The csv module's default limit of 131,072 characters is below the length of some articles; this is the highest that
 # every platform accepts.
@@ -313,7 +313,7 @@ def _logged(
     source: str, records: dict[str, list[DataRecord]], files: Mapping[str, Path] | None = None
 ) -> dict[str, list[DataRecord]]:
     counts = (
-        f"{split}{f' {files[split].name}' if files else ''} {len(rows):,} records "
+        f"{split}{f' {files[split].name}' if files else ''} {counted(len(rows), 'record')} "
         f"({shortened(list(rows[0].values), SHOWN) or 'no column'})"
         for split, rows in records.items()
     )

@@ -17,7 +17,7 @@ from biosqueeze.data.text.text_check import check_is_text, text_problem
 from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.files import read_json
 from biosqueeze.files.parsing import parse_json
-from biosqueeze.progress import note, quietly
+from biosqueeze.progress import counted, note, quietly
 
 DEMO = "demo:text"
 MANIFEST = "corpus.json"
@@ -170,7 +170,8 @@ def files_below(directory: Path) -> list[Path]:
         if built:
             files += _shards_of(folder, "train")
             if held_out := _shards_of(folder, "held-out"):
-                note(f"{folder} is a built corpus: its held-out documents ({len(held_out)} files) are not read")
+                number = counted(len(held_out), "file")
+                note(f"{folder} is a built corpus: its held-out documents ({number}) are not read")
         else:
             if links := [str(folder / each) for each in folders if (folder / each).is_symlink()]:
                 note(f"links to directories are not followed: {', '.join(links)}; name such a directory itself")
@@ -215,7 +216,7 @@ def note_skipped(directory: Path, read: int, others: Sequence[Path]) -> None:
     """Log the files of a directory that are not read, if there are any."""
     if others:
         names = shortened([path.name for path in others], 3)
-        note(f"corpus {directory}: {read:,} files read; skipped {names}")
+        note(f"corpus {directory}: {counted(read, 'file')} read; skipped {names}")
 
 
 def read_files(source: str, files: tuple[Path, ...], field: str, progress: ByteProgress | None = None) -> Iterator[str]:

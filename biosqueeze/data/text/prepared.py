@@ -22,7 +22,7 @@ from biosqueeze.data.text.prepared_documents import Documents, write_document_in
 from biosqueeze.data.text.shards import ShardLayout, write_shards
 from biosqueeze.errors import SqueezeError
 from biosqueeze.files import megabytes, write_json
-from biosqueeze.progress import ProgressBar, note, track
+from biosqueeze.progress import ProgressBar, counted, note, track
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,7 +83,7 @@ def _in_blocks(preparation: "_Preparation", *, pack: bool) -> Packed | Sequences
     name = preparation.documents.name if preparation.documents else "corpus"
     corpus, origin = preparation.load()
     blocks = Packed(corpus, int(preparation.tokenizer.pad_token_id)) if pack else Sequences(corpus)
-    note(f"{name}: {corpus.texts:,} texts, {corpus.tokens:,} tokens, {blocks}, {origin}")
+    note(f"{name}: {counted(corpus.texts, 'text')}, {corpus.tokens:,} tokens, {blocks}, {origin}")
     return blocks
 
 

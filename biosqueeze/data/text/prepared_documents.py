@@ -13,6 +13,7 @@ import numpy as np
 from biosqueeze.data.text.blocks import Ids
 from biosqueeze.data.text.prepared_corpus import Corpus
 from biosqueeze.data.text.shards import ShardEntry, open_shard
+from biosqueeze.progress import counted
 
 _EDGES, _STARTS = "sentences.npy", "documents.npy"
 
@@ -78,7 +79,7 @@ class Documents:
         return array.view(np.ndarray)
 
     def __str__(self) -> str:
-        return f"{len(self):,} documents of {self.sentences:,} sentences"
+        return f"{counted(len(self), 'document')} of {counted(self.sentences, 'sentence')}"
 
 
 def write_document_index(folder: Path, entries: Sequence[ShardEntry]) -> None:

@@ -10,7 +10,7 @@ from biosqueeze.data.records.record import DataRecord
 from biosqueeze.data.records.sample import SourceSample
 from biosqueeze.data.records.tables import read_records
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import CountedWarning, note, warn
+from biosqueeze.progress import CountedWarning, counted, note, warn
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.entities import Entities, PairKind, Passage, Relation, segments_of
@@ -336,7 +336,7 @@ def _log(source: str, columns: Mapping[str, str], style: EntityStyle, data: Data
     for split, relations in data.splits.items():
         counts = Counter(relation.gold for relation in relations)
         each = ", ".join(f"{label} {counts[label]:,}" for label in data.labels)
-        note(f"{split}: {len(relations):,} examples ({each})")
+        note(f"{split}: {counted(len(relations), 'example')} ({each})")
     examples = [relation for relations in data.splits.values() for relation in relations]
     ambiguous = sum(map(_loses_direction, examples)) if entities_of(formulation) == "dummy" else 0
     if ambiguous:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from biosqueeze.errors import SqueezeError, UsageError
-from biosqueeze.progress import note
+from biosqueeze.progress import counted, note
 from biosqueeze.registry import closest
 from biosqueeze.tasks import Dataset, Formulation
 from biosqueeze.tasks.encoding.tag_schemes import (
@@ -289,7 +289,7 @@ def _check_labels(sentences: Sequence[SourceSentence], labelling: _Labelling) ->
 
 def _log(source: str, dataset: Dataset, labelling: _Labelling, read: Splits) -> None:
     counts = (
-        f"{split} {len(sentences):,} sentences, {sum(len(s.words) for s in sentences):,} words, "
+        f"{split} {counted(len(sentences), 'sentence')}, {counted(sum(len(s.words) for s in sentences), 'word')}, "
         f"{sum(count_entities(s.tags) for s in sentences):,} entities"
         for split, sentences in dataset.splits.items()
     )

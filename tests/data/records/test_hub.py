@@ -94,7 +94,7 @@ def test_a_data_set_by_name(repository, capsys):
         {"text": "train 1", "label": 1},
     ]
     assert records["test"][0].where == f"{repository}:test:1"
-    assert "train 2 records (text, label); test 1 records" in " ".join(capsys.readouterr().err.split())
+    assert "train 2 records (text, label); test 1 record (" in " ".join(capsys.readouterr().err.split())
     assert splits_of(repository) == ("train", "test")
 
 

@@ -141,7 +141,7 @@ def test_reads_splits_and_logs_files_and_columns(tmp_path, capsys):
     assert {split: len(records) for split, records in splits.items()} == {"train": 2, "dev": 1, "test": 1}
     log = " ".join(capsys.readouterr().err.split())
     assert "train train.tsv 2 records (label, sentence)" in log
-    assert "dev devel.jsonl 1 records (label, text); test test.txt 1 records (1, 2)" in log
+    assert "dev devel.jsonl 1 record (label, text); test test.txt 1 record (1, 2)" in log
     assert splits_of(str(tmp_path)) == ("train", "dev", "test")
 
 

@@ -246,7 +246,7 @@ def test_held_out_share_of_a_corpus_in_a_folder_is_not_read(tmp_path, capsys):
     (tmp_path / "all" / "other" / "corpus.json").write_text("[]")  # of somebody else
     (tmp_path / "all" / "other" / "a.txt").write_text("more\n")
     assert list(read_lines(str(tmp_path / "all"))) == ["train", "more"]
-    assert "one is a built corpus: its held-out documents (1 files) are not read" in " ".join(
+    assert "one is a built corpus: its held-out documents (1 file) are not read" in " ".join(
         capsys.readouterr().err.split()
     )
     (built / "000000-000.txt.gz").unlink()
@@ -301,7 +301,7 @@ def test_a_vocabulary_below_the_text_is_not_read(tmp_path, capsys):
     for name in ("vocab.txt", "merges.txt", "tokenizer.json"):
         (folder / name).write_text("{}")
     assert list(read_lines(str(tmp_path))) == ["a text of this name"]
-    assert "1 files read; skipped merges.txt, tokenizer.json, vocab.txt" in capsys.readouterr().err
+    assert "1 file read; skipped merges.txt, tokenizer.json, vocab.txt" in capsys.readouterr().err
 
 
 def test_many_files_of_a_directory_are_not_compared_in_pairs(tmp_path, monkeypatch):
