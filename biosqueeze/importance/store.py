@@ -36,10 +36,9 @@ class SavedScores:
     @property
     def summary(self) -> str:
         """Say what the scores are by, and on what data."""
-        kinds = [kind for kind in self.scores.items() if kind != "layers"]
-        by = f"{', '.join(kinds)} by {self.importance}" if kinds else ""
-        if self.scores.layers is not None:
-            by += f"{'; ' if by else ''}layers by {self.layers_by}"
+        names = {kind: self.layers_by if kind == "layers" else self.importance for kind in self.scores.items()}
+        kinds = {name: ", ".join(kind for kind in names if names[kind] == name) for name in names.values()}
+        by = "; ".join(f"{scored} by {name}" for name, scored in kinds.items())
         return f"{by}; on {self.tokens:,} tokens of {self.calibration}" if self.calibration else by
 
 

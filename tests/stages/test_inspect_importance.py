@@ -23,6 +23,7 @@ def test_scores_are_drawn(shell, ner):
     shown = shell("inspect", "small", "--importance", "--plot", "scores.png")
     assert shown.code == 0, shown.err
     assert all(word in shown.out for word in ("heads", "neurons", "layers", "█", "100"))
+    assert "heads, neurons, hidden by fisher; layers by loss-after-repair; on 41" in shown.out
     assert Path("scores.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads(shell("inspect", "small", "--importance", "--json").out)
     assert len(facts["importance"]["heads"]) == 3 and len(facts["importance"]["layers"]) == 4
@@ -48,6 +49,7 @@ def test_drawn_layers_show_which_were_cut(shell, ner):
     shell("shrink", ner, "--layers", "2", *NER, "--importance", "block-influence", "--out", "small")
     kept = open_checkpoint("small").manifest.history[-1].layers
     shown = shell("inspect", "small", "--importance").out
+    assert "  layers by block-influence; on 41" in shown
     names = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     assert {str(layer) if layer in kept else f"x{layer}" for layer in range(4)} <= names
 
@@ -57,7 +59,7 @@ def test_scores_of_layers_have_their_numbers(shell, ner):
     assert load_scores(open_checkpoint("small")).layers == (0, 2, 3)
     shown = shell("inspect", "small", "--importance").out
     rows = [line.split()[0] for line in shown[shown.index("neurons") :].splitlines() if line.split()]
-    assert "layers by" not in shown and [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
+    assert "heads, neurons, hidden by fisher; on" in shown and [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
 
 
 def test_layers_that_were_not_tried_have_no_score(shell, ner):
