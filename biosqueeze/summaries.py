@@ -8,7 +8,7 @@ from typing import Any
 from biosqueeze.card.metadata import restriction_of
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import SqueezeError
-from biosqueeze.manifest import read_manifest
+from biosqueeze.manifest import TaskRecord, read_manifest
 from biosqueeze.options import Summary
 
 _DATA = "DIRECTORY"  # in a command: data that the user has to name
@@ -138,10 +138,27 @@ def next_after_cut(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
     """
     if source.task is None:
         return "distill", str(written.path), "--teacher", _teacher_for(source), "--corpus", "TEXT.txt.gz"
-    data = ("--data", source.task.existing_data or _DATA, *_held_out(source))
     if written.custom_head == "crf":
-        return "finetune", str(written.path), "--task", source.task.name, "--tagger", "crf", *data
-    return "distill", str(written.path), "--teacher", _teacher_for(source), *data
+        return _fine_tune_again(written, source, source.task)
+    return "distill", str(written.path), "--teacher", _teacher_for(source), *_data_of(source, source.task)
+
+
+def next_after_lost_tokens(written: Checkpoint, source: Checkpoint) -> tuple[str, ...]:
+    """Return the command that follows a vocabulary with fewer tokens than the text has.
+
+    Fine-tune: a teacher gets the vocabulary of its student, so it would lose as much.
+    """
+    return _fine_tune_again(written, source, source.task) if source.task else next_after_training(written)
+
+
+def _fine_tune_again(written: Checkpoint, source: Checkpoint, task: TaskRecord) -> tuple[str, ...]:
+    tagger = ("--tagger", "crf") if written.custom_head == "crf" else ()
+    return "finetune", str(written.path), "--task", task.name, *tagger, *_data_of(source, task)
+
+
+def _data_of(source: Checkpoint, task: TaskRecord) -> tuple[str, ...]:
+    """Return the options for the data of the last training on the task."""
+    return "--data", task.existing_data or _DATA, *_held_out(source)
 
 
 def _teacher_for(source: Checkpoint) -> str:

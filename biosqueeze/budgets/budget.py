@@ -36,9 +36,9 @@ class Budget:
     def nearest(self, cost: float, original: float) -> str:
         """Return what to type for a budget that a cost fits, from the original's."""
         if self.quantity == "parameters":
-            return f"--params {_rounded(cost, 2, math.ceil):.0f} or more"
+            return f"--params {cost:.0f} or more"
         if self.quantity == "operations":
-            return f"--flops {_rounded(cost / original, 2, math.ceil):g} or more"
+            return f"--flops {_rounded(cost / original, 3, math.ceil):g} or more"
         flag = self.flag.partition(" ")[0]
         return f"{flag} {_rounded(original / cost, 3, math.floor):.3g} or less"
 

@@ -34,11 +34,15 @@ class Candidates:
     original: Candidate
     all: tuple[Candidate, ...]
     """Its own shape included, with the new vocabulary where there is one."""
+    projects_embeddings: bool = False
+    """Whether the embeddings have a size of their own, which no shape here cuts."""
 
     def timed(self, table: LatencyTable) -> "Candidates":
         """Return the same with predicted times."""
         every = tuple(replace(each, milliseconds=table.predict(each.shape)) for each in self.all)
-        return Candidates(replace(self.original, milliseconds=table.original(self.original.shape)), every)
+        return replace(
+            self, original=replace(self.original, milliseconds=table.original(self.original.shape)), all=every
+        )
 
     def speed_up(self, candidate: Candidate) -> float:
         """Return how many times as fast as the original a candidate is."""
@@ -74,14 +78,16 @@ class Candidates:
     def _too_small(self, budget: Budget) -> str:
         least = min(self.all, key=lambda each: each.cost(budget.quantity))
         costs = {each.cost(budget.quantity) for each in self.all}
-        more = "; a smaller vocabulary has fewer (--vocab-keep)" if budget.quantity == "parameters" else ""
+        embeddings = (
+            ", and so have smaller embeddings (--embedding, without a budget)" if self.projects_embeddings else ""
+        )
+        more = f"; a smaller vocabulary has fewer (--vocab-keep){embeddings}" if budget.quantity == "parameters" else ""
         if len(self.all) == 1:
             return f"{budget.flag} is out of reach: the model has {self.describe(least)}, and no smaller shape{more}"
         if len(costs) == 1:  # parameters of an ALBERT
             return (
                 f"{budget.flag} is out of reach: the smallest shape has {self.describe(least)}; the layers share their "
-                f"weights, so fewer layers have as many {budget.quantity}; give --flops or --speedup, or a smaller "
-                "vocabulary (--vocab-keep)"
+                f"weights, so fewer layers have as many {budget.quantity}; give --flops or --speedup{more}"
             )
         value = budget.nearest(least.cost(budget.quantity), self.original.cost(budget.quantity))
         return f"{budget.flag} is out of reach: the smallest shape has {self.describe(least)}; give {value}{more}"

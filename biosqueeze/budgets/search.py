@@ -14,7 +14,7 @@ from biosqueeze.budgets.kept import KeptImportance, LayerChoice, most_important
 from biosqueeze.budgets.latency import LatencyTable, measured_shapes
 from biosqueeze.budgets.shapes import Shape, hidden_size, own_shape, shapes_of, widths_for
 from biosqueeze.checkpoint import Checkpoint
-from biosqueeze.importance import open_importance
+from biosqueeze.importance import scores_width, width_importances
 from biosqueeze.importance.guide import Guide, plan_guide
 from biosqueeze.models.cuts.depth import parse_layers
 from biosqueeze.models.cuts.unit_scores import UnitScores
@@ -204,7 +204,13 @@ def open_search(options: Any, source: Checkpoint, config: PreTrainedConfig | Non
         from biosqueeze.budgets.timing import check_backend  # its imports take seconds
 
         check_backend(options.backend)
-    narrows = family_of(config).supports_narrowing and _scores_width(options.importance_name)
+    narrows = family_of(config).supports_narrowing
+    if narrows and options.importance_name and not scores_width(options.importance_name):
+        narrows = False
+        note(
+            f"--importance {options.importance_name} scores layers alone, so the budget cuts no heads and neurons; "
+            f"--importance {width_importances()} scores them too"
+        )
     shapes = shapes_of(config, narrows=narrows)
     guide = plan_guide(options, source, config, widths_for(config, min(shapes)), "1")
     vocabulary = plan_vocabulary(source, options, config)
@@ -212,7 +218,8 @@ def open_search(options: Any, source: Checkpoint, config: PreTrainedConfig | Non
     counter, own = ShapeCounter(changed, architecture, length), own_shape(config)
     original = ShapeCounter(config, architecture, length).of(own)
     every = tuple(Candidate(shape, hidden_size(changed, shape), counter.count(shape)) for shape in shapes)
-    candidates = Candidates(Candidate(own, hidden_size(config, own), original), every)
+    projects = bool(family_of(config).embedding_projection)
+    candidates = Candidates(Candidate(own, hidden_size(config, own), original), every, projects)
     timing = _timing(options, (config, changed), architecture, shapes, length) if is_timed else None
     if not timing:
         candidates.fitting(budgets[0])
@@ -251,7 +258,3 @@ def _length(options: Any, source: Checkpoint, config: PreTrainedConfig) -> int:
     if options.is_given("length"):
         check_length(source.name, config, options.length)
     return min(int(options.length), longest_input(config))
-
-
-def _scores_width(importance: str | None) -> bool:
-    return importance is None or "neurons" in open_importance(importance).SCORES

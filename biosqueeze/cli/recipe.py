@@ -26,7 +26,7 @@ from biosqueeze.cli.command import (
 from biosqueeze.cli.help import StageCommand, StageOption
 from biosqueeze.cli.parameters import NameOrText, Text, read_options
 from biosqueeze.cli.recipe_file import RecipeStep, read_recipe
-from biosqueeze.cli.recipe_gradual import with_repeated_cuts
+from biosqueeze.cli.recipe_gradual import check_first_cut, with_repeated_cuts
 from biosqueeze.cli.recipe_options import step_context
 from biosqueeze.cli.recipe_output import may_replace, with_output, with_replaced_output
 from biosqueeze.cli.recipe_state import RecipeRun, locked_run
@@ -89,6 +89,7 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
         warn_of_unknown_variables(stage, stage_command(stage, module))
     outputs: dict[str, Path] = {}
     writers: dict[Path, str] = {}
+    fine_tuned: dict[str, str] = {}
     previous: Path | None = None
     for step in steps:
         context = step_context(step, directory, outputs, previous)
@@ -97,10 +98,15 @@ def check_steps(steps: list[RecipeStep], directory: Path) -> None:
             _check_out(step.name, context.params["out"], writers)
         if STDIN not in _flat(context.params.values()):
             try:
-                read_options(step.module, context)
+                options = read_options(step.module, context)
+                if step.stage == "shrink":
+                    check_first_cut(options, fine_tuned)
             except UsageError as error:
                 raise UsageError(f"[{step.name}]: {error}") from error
         outputs[step.name] = directory / step.name
+        if step.stage == "finetune":
+            start = str(context.params.get("checkpoint"))
+            fine_tuned[str(outputs[step.name])] = fine_tuned.get(start, start)
         if _may_end_with_checkpoint(step):
             previous = outputs[step.name]
 

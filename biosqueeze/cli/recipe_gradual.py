@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from biosqueeze.checkpoint import open_checkpoint
 from biosqueeze.cli.recipe_file import RecipeStep
-from biosqueeze.errors import UsageError
+from biosqueeze.errors import SqueezeError, UsageError
 from biosqueeze.models.cuts.gradual import MOST_STEPS
 from biosqueeze.options import Argument
 
@@ -30,6 +31,32 @@ def with_repeated_cuts(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:
     if twice:
         raise UsageError(f"{path}: [{twice}] is also the name of a step of a gradual cut ({_KEY}); give it another")
     return repeated
+
+
+def check_first_cut(options: Any, fine_tuned: Mapping[str, str]) -> None:
+    """Check a gradual cut of a fine-tuned model before that is trained: what it starts from has the same sizes.
+
+    Args:
+        options: of the shrink step.
+        fine_tuned: outputs of earlier steps, and the checkpoints that they start from.
+
+    Raises:
+        UsageError: it cannot be cut to these sizes, or not in so many steps.
+    """
+    start = fine_tuned.get(options.checkpoint)
+    if start is None or options.steps_of is None:
+        return
+    from biosqueeze.models.cuts.gradual import check_steps, next_layers
+    from biosqueeze.models.cuts.width import choose_widths
+    from biosqueeze.models.loading.load import load_config
+
+    try:
+        config = load_config(open_checkpoint(start, weights=False))
+    except SqueezeError:  # the fine-tuning tells, if it is not done yet
+        return
+    next_layers(config, options.layers, options.steps_of)
+    target = choose_widths(config, options.ffn, options.heads, options.hidden)
+    check_steps(config, options.layers, target, options.steps_of)
 
 
 def _repeated(path: Path, steps: list[RecipeStep]) -> list[RecipeStep]:

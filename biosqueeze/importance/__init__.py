@@ -44,3 +44,14 @@ def open_importance(name: str) -> Importance:
         UsageError: there is none of this name.
     """
     return cast(Importance, registry.load("importance", name))
+
+
+def width_importances() -> str:
+    """Return the names of those that score heads and neurons too, for messages."""
+    *others, last = (name for name in registry.names("importance") if scores_width(name))
+    return f"{', '.join(others)} or {last}"
+
+
+def scores_width(name: str) -> bool:
+    """Return whether an importance scores heads and neurons, and not layers alone."""
+    return "neurons" in open_importance(name).SCORES

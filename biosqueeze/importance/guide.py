@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from biosqueeze.checkpoint import Checkpoint
 from biosqueeze.errors import UsageError
-from biosqueeze.importance import Importance, open_importance
+from biosqueeze.importance import Importance, open_importance, scores_width, width_importances
 from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, has_loss, open_request
 from biosqueeze.models.cuts.depth import whole_number
@@ -184,10 +184,10 @@ def _check_kinds(
     narrows, family = not widths.empty, family_of(config)
     if getattr(importance, "NARROWABLE_ONLY", False) and not family.supports_narrowing:
         raise UsageError(f"--importance {name} scores no layers of a {family.name}; leave it out, or give another one")
-    if narrows and "neurons" not in importance.SCORES:
+    if narrows and not scores_width(name):
         raise UsageError(
             f"--importance {name} scores layers alone, and not the neurons and heads that are cut here; give --layers "
-            "alone, and cut the width of what it writes with another importance"
+            f"alone, and cut the width of what it writes with --importance {width_importances()}"
         )
     if not narrows and not _is_number(layers):
         raise UsageError(

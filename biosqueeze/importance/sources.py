@@ -16,6 +16,10 @@ from biosqueeze.tasks import Formulation, open_task
 from biosqueeze.tasks.sniffing import guess, may_be_labelled
 
 _CLASSIFIER = "sequence-classification"
+_TAKES = (
+    "--calibration takes text (.txt, .jsonl, .gz) or the directory of a task, with files such as train.tsv or "
+    "train.jsonl"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ def task_of_data(checkpoint: Checkpoint, source: str) -> str | None:
 
 def _guessed(checkpoint: Checkpoint, source: str) -> str | None:
     """Return the kind of task that a source is certainly of, if a classifier has the outputs for it."""
-    guessed = guess(source, Formulation())
+    guessed = guess(source, Formulation(), has_option=False)
     kinds = ("similarity",) if len(checkpoint.labels) == 1 else ("classification", "relation", "nli")
     return guessed.kind if guessed.is_certain and guessed.kind in kinds else None
 
@@ -94,7 +98,7 @@ def _labelled_kind(source: str) -> str:
     Raises:
         SqueezeError: no kind reads them, or there are none to train on.
     """
-    kind = guess(source, Formulation()).kind
+    kind = guess(source, Formulation(), has_option=False).kind
     if "train" not in open_task(kind).splits(source):
         raise SqueezeError(f"{source} has no train split, which is what a cut is calibrated on; give other data")
     return kind
@@ -129,7 +133,7 @@ def open_request(options: Any, checkpoint: Checkpoint, flag: str, max_length: in
         task, text_of = check_source(checkpoint, source)
     except SqueezeError as error:
         if options.calibration:
-            raise
+            raise type(error)(f"{error}; {_TAKES}") from error
         raise UsageError(
             f"{flag} needs data, and the data of its fine-tuning, {source}, are not here; give --calibration, a text "
             "file or the directory of its task"
@@ -161,12 +165,13 @@ def check_loss(name: str, importance: Importance, checkpoint: Checkpoint, reques
     """
     if importance.NEEDS != "loss" or has_loss(checkpoint, request):
         return
+    other = "wanda" if "neurons" in importance.SCORES else "block-influence"
     if not is_fine_tuned(checkpoint):
         raise UsageError(
             f"--importance {name} needs a loss, and {checkpoint.name} has no head that is trained on labels or on "
-            "masked tokens; give --importance wanda, which needs only text"
+            f"masked tokens; give --importance {other}, which needs only text"
         )
     raise UsageError(
         f"--importance {name} needs the labels of the task, and {request.source} has none for {checkpoint.name}; give "
-        "the folder of its task to --calibration, or --importance wanda, which needs only text"
+        f"the folder of its task to --calibration, or --importance {other}, which needs only text"
     )

@@ -25,7 +25,7 @@ from biosqueeze.options import (
 from biosqueeze.output import OutputCheckpoint, StageRecord, check_output, derive_out, inputs_of, open_output
 from biosqueeze.progress import note
 from biosqueeze.sentence_layout import copy_sentence_layout
-from biosqueeze.summaries import next_after_cut, next_after_training, size_of
+from biosqueeze.summaries import next_after_cut, next_after_lost_tokens, next_after_training, size_of
 from biosqueeze.vocabularies.options import VocabularyOptions
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ def plan(options: Options) -> Plan:
 
 def _plan_student(options: Options, source: Checkpoint) -> tuple[tuple[str, ...], "PreTrainedConfig"]:
     from biosqueeze.models.loading.load import load_config
-    from biosqueeze.models.named.students import plan_student
+    from biosqueeze.models.named.students import kept_family, plan_student
 
-    preset = find_preset(str(options.student))
-    steps = (f"make the student {preset.name} of {source.name}: {preset.summary}",)
-    return steps, plan_student(load_config(source), preset)
+    preset, config = find_preset(str(options.student)), load_config(source)
+    steps = (f"make the student {preset.name} of {source.name}: {preset.summary}{kept_family(config, preset)}",)
+    return steps, plan_student(config, preset)
 
 
 def _plan_cut(
@@ -177,7 +177,9 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
             f"the model has this shape already, so nothing would be cut; it has {shape_of(source.config).summary}"
         )
     embeds_alone = options.embedding is not None and widths.empty
-    guided = not embeds_alone or is_guided(options, config, None if keeps_layers else kept)
+    if keeps_layers:
+        kept = None
+    guided = not embeds_alone or is_guided(options, config, kept)
     guide = plan_guide(options, source, config, widths, kept) if guided else Guide()
     shape = described(guide, config, kept, widths, rounding)
     if options.embedding is None:
@@ -190,7 +192,7 @@ def _kept_shape(options: Options, source: Checkpoint, config: "PreTrainedConfig"
 
 def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str]:
     """Return the widths to keep, and how --width was rounded."""
-    from biosqueeze.models.cuts.shares import kernel_multiple, widths_of_share
+    from biosqueeze.models.cuts.shares import check_share, kernel_multiple, widths_of_share
     from biosqueeze.models.cuts.width import choose_widths
 
     if options.width is None:
@@ -198,6 +200,7 @@ def _widths(options: Options, config: "PreTrainedConfig") -> tuple["Widths", str
         check_steps(config, options.layers, target, options.steps_of)
         return next_widths(config, target, options.steps_of), ""
     choose_widths(config, 1, None, None)  # raises for a family that cannot be narrowed
+    check_share(config, options.width)
     ffn, heads = widths_of_share(config, options.width)
     multiple = kernel_multiple(ffn)
     rounding = f", a multiple of {multiple} for int8 kernels" if multiple > 1 else ""
@@ -220,6 +223,7 @@ def run(options: Options) -> Outcome:
     """Build the smaller model, compare it with the original, and write it."""
     from biosqueeze.importance.guide import with_calibration
     from biosqueeze.models.loading.load import load_config
+    from biosqueeze.vocabularies.change import loses_tokens
 
     source = open_checkpoint(options.checkpoint)
     check_custom_head(source, "shrink", allowed=BESIDE_ENCODER)
@@ -229,9 +233,12 @@ def run(options: Options) -> Outcome:
         return _run_family(options, source, out)
     with open_output(out, inputs_of(options, source), force=options.force) as output:
         checkpoint, facts = _write(options, source, _shrunk(options, source), output)
-    next_words = (
-        next_after_training(checkpoint) if options.cuts_vocabulary_alone else next_after_cut(checkpoint, source)
-    )
+    if loses_tokens(facts):
+        next_words = next_after_lost_tokens(checkpoint, source)
+    elif options.cuts_vocabulary_alone:
+        next_words = next_after_training(checkpoint)
+    else:
+        next_words = next_after_cut(checkpoint, source)
     return Outcome(checkpoint.path, facts, summary=Summary(size=size_of(checkpoint), next_words=next_words))
 
 

@@ -29,8 +29,9 @@ _COLUMNS = ("student", "family", "layers", "hidden", "heads", "ffn", "parameters
 class Options(StageOptions):
     """List the named students: shape, parameters, cost and source.
 
-    Parameters are those of the encoder without a head. Cost is the number of floating-point operations per token in a
-    text of 128 tokens, compared with BERT-base, or with the teacher if one is given; embeddings cost none.
+    Parameters are those of the encoder without a head, within 2% of the published ones; below the table is where these
+    are from, if not from the paper that the source names. Cost is the number of floating-point operations per token in
+    a text of 128 tokens, compared with BERT-base, or with the teacher if one is given; embeddings cost none.
 
     A student of a BERT or RoBERTa shape is built in the family of its teacher. One of another shape, such as
     modernbert-17m, is always of its own family: it takes tokenizer and labels from any teacher, and no weights from one
@@ -70,7 +71,8 @@ def run(options: Options) -> Outcome:
     reference, rows, refused = _count(teacher)
     facts = {"reference": reference, "length": LENGTH, "students": rows, "refused": refused}
     path = teacher.path if teacher else Path(presets.__file__)
-    return Outcome(path, facts, blocks=tuple(_blocks(reference, rows, refused)))
+    counts = () if teacher else tuple(_published(rows))
+    return Outcome(path, facts, blocks=(*_blocks(reference, rows, refused), *counts))
 
 
 def _count(teacher: Checkpoint | None) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
@@ -117,6 +119,7 @@ def _facts(preset: Preset, student: "PreTrainedConfig") -> dict[str, Any]:
         "vocabulary": student.vocab_size,
         "parameters": encoder_parameters(student),
         "published_millions": preset.millions,
+        "counted_in": preset.counted_in or preset.source,
         "start": f"{preset.kept_layers} layers" if preset.kept_layers else "random",
         "losses": preset.losses,
         "source": preset.source,
@@ -128,6 +131,13 @@ def _blocks(reference: str, rows: list[dict[str, Any]], refused: dict[str, str])
     yield TextTable(title, _COLUMNS, tuple(tuple(_cell(row, column) for column in _COLUMNS) for row in rows))
     for name, why in refused.items():
         yield f"  {name}: {why}"
+
+
+def _published(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield where the published numbers of parameters are from, if not from the paper of the shape."""
+    for row in rows:
+        if row["counted_in"] != row["source"]:
+            yield f"  {row['name']}: published with {row['published_millions']}M parameters ({row['counted_in']})"
 
 
 def _cell(row: dict[str, Any], column: str) -> str:

@@ -28,12 +28,13 @@ class Guess:
     reason: str = field(default="", compare=False)  # what the source holds, for messages
 
 
-def guess(source: str, formulation: Formulation) -> Guess:
+def guess(source: str, formulation: Formulation, *, has_option: bool = True) -> Guess:
     """Compare the confidence of every task kind for the first records of a source; see `Task.sniff`.
 
     Args:
         source: as `Task.read` takes it.
         formulation: options of the task; a kind that does not use one of them is not considered.
+        has_option: whether the command has --task, for the message.
 
     Raises:
         SqueezeError: there is no such source, or no kind reads it; the message has the reasons.
@@ -48,24 +49,25 @@ def guess(source: str, formulation: Formulation) -> Guess:
             reasons.setdefault(str(error), []).append(kind)
     kinds = sorted((kind for kind in confidence if confidence[kind] > 0), key=lambda kind: -confidence[kind])
     if not kinds:
-        raise _unreadable(sample, reasons)
+        raise _unreadable(sample, reasons, has_option=has_option)
     best, *others = (confidence[kind] for kind in kinds)
     is_certain = not others or (best >= _CERTAIN > others[0] and best - others[0] >= _DISTANCE)
     where = sample.path.name if sample.path else source
     return Guess(kinds[0], tuple(kinds[1:]), is_certain, f"{where} holds {registry.load('tasks', kinds[0]).Kind.FORM}")
 
 
-def _unreadable(sample: SourceSample, reasons: Mapping[str, Sequence[str]]) -> SqueezeError:
+def _unreadable(sample: SourceSample, reasons: Mapping[str, Sequence[str]], *, has_option: bool) -> SqueezeError:
     """Return the error for a source that no kind reads: what is wrong with its files, or what each kind says."""
     if sample.path is not None and not sample.text.strip():
         return SqueezeError(f"{sample.path} is empty: it holds no record; check that it was written in full")
-    known = f"name the kind to see more, as in --task ner (kinds: {', '.join(registry.names('tasks'))})"
+    kinds = f"; name the kind to see more, as in --task ner (kinds: {', '.join(registry.names('tasks'))})"
+    known = kinds if has_option else ""
     if sample.directory is not None and sample.path is None and not sample.saved:
         problems = file_problems(sample.directory)
-        return SqueezeError(f"no kind of task reads {sample.source}: {problems or 'it is empty'}; {known}")
-    said = [f"as {' or '.join(kinds)}: {reason}" for reason, kinds in reasons.items()]
+        return SqueezeError(f"no kind of task reads {sample.source}: {problems or 'it is empty'}{known}")
+    said = [f"as {' or '.join(names)}: {reason}" for reason, names in reasons.items()]
     file = f" ({sample.path.name} was tried)" if sample.path else ""
-    return SqueezeError(f"no kind of task reads {sample.source}{file}: {' | '.join(said) or 'not its form'}; {known}")
+    return SqueezeError(f"no kind of task reads {sample.source}{file}: {' | '.join(said) or 'not its form'}{known}")
 
 
 def read_available(task: Task, source: str) -> Dataset:

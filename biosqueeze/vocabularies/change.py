@@ -19,7 +19,7 @@ from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabular
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.options.rules import is_given
-from biosqueeze.progress import collect_warnings
+from biosqueeze.progress import collect_warnings, warn
 from biosqueeze.tasks.sniffing import may_be_labelled
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
@@ -28,6 +28,7 @@ from biosqueeze.vocabularies.options import VocabularyOptions
 from biosqueeze.vocabularies.token_usage import CountedTexts
 
 _BYTES = 4  # of a float32
+_LEAST_COVERAGE = 0.99  # a tagger of diseases lost 2 of 76 points of F1 with 1.9% of the tokens
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,19 @@ def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChang
     if coverage < 1 and not any(map(is_stream, options.vocab_keep)):
         with collect_warnings():  # those of the first count
             facts["tokens_of_text_after"] = texts.count(cut).total
+    if loses_tokens(facts):
+        warn(
+            f"{1 - coverage:.1%} of the tokens of the text are lost, and the model was not trained on the several that "
+            "each becomes: train it after this cut, or keep more tokens (a larger --vocab-size, or none)"
+        )
     return VocabularyChange(
         cut, [[number] for number in kept.ids], _cut_steps(source, kept, config.vocab_size, facts), facts, is_cut=True
     )
+
+
+def loses_tokens(facts: Mapping[str, Any]) -> bool:
+    """Return whether a cut, by its facts, loses so many tokens of the text that a training must follow."""
+    return float(facts.get("coverage", 1)) < _LEAST_COVERAGE
 
 
 def _cut_steps(source: Checkpoint, kept: KeptTokens, before: int, facts: Mapping[str, Any]) -> tuple[str, ...]:

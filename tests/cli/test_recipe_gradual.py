@@ -169,6 +169,17 @@ def test_impossible_steps_are_explained(shell: Shell, pico_bert: Path, words: tu
     assert says in said.err
 
 
+def test_more_steps_than_layers_stop_before_training(shell: Shell, pico_bert: Path, tmp_path: Path) -> None:
+    (path := tmp_path / "r.toml").write_text(
+        f'[start]\nstage = "finetune"\ncheckpoint = "{pico_bert}"\ndata = "demo:ner"\n'
+        '[cut]\nstage = "shrink"\nlayers = "2"\nsteps_of = 8\n[student]\nstage = "distill"\nteacher = ["@start"]\n'
+    )
+    for mode in ((), ("--dry-run",)):
+        said = shell("run", path, *mode)
+        assert said.code == 2 and "[cut-1]: --steps-of 8 is more than the 2 layers" in said.err
+    assert shell("run", path, "--dry-run", "--set", "cut.steps_of=2").code == 0
+
+
 def test_an_interrupted_gradual_cut_equals_an_uninterrupted(shell: Shell, pico_bert: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("\n".join(pico.sentences(60)))
     path = tmp_path / "r.toml"

@@ -59,7 +59,11 @@ def test_scores_of_layers_have_their_numbers(shell, ner):
     assert load_scores(open_checkpoint("small")).layers == (0, 2, 3)
     shown = shell("inspect", "small", "--importance").out
     rows = [line.split()[0] for line in shown[shown.index("neurons") :].splitlines() if line.split()]
-    assert "heads, neurons, hidden by fisher; on" in shown and [row for row in rows if row.isdecimal()] == ["0", "2", "3"]
+    assert "heads, neurons, hidden by fisher; on" in shown and [row for row in rows if row.isdecimal()] == [
+        "0",
+        "2",
+        "3",
+    ]
 
 
 def test_layers_that_were_not_tried_have_no_score(shell, ner):

@@ -174,7 +174,7 @@ def test_biobert_v11_by_its_name(shell, biobert_v11):
         (["--layers", "5"], "from 1 to 4"),
         (["--layers", "0,4"], "no layer 4"),
         (["--layers", "2,1"], "did you mean 1,2?"),
-        (["--layers", "1,1"], "did you mean 1,?"),
+        (["--layers", "1,1"], "lists layer 1 more than once; give 1, (with the comma)"),
         (["--layers", "some"], "neither a number"),
         (["--layers", "4"], "nothing would be cut"),
         (["--ffn", "64", "--heads", "4"], "nothing would be cut"),

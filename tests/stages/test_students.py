@@ -26,7 +26,14 @@ def test_all_students_are_listed(shell):
     assert rows["bert-mini"]["parameters"] == 11_170_560  # of google/bert_uncased_L-4_H-256_A-4
     expected = operations(4, 256, 1024) / operations(12, 768, 3072)
     assert rows["bert-mini"]["cost"] == pytest.approx(expected)
+    assert rows["tiny"]["counted_in"].startswith("weights of huawei-noah/TinyBERT_General_4L_312D")
     assert rows["mobile"]["family"] == "mobilebert" and rows["electra-small"]["source"].startswith("Clark")
+
+
+def test_counts_that_no_paper_prints_have_a_source(shell, pico_bert):
+    said = " ".join(shell("students").out.split())
+    assert "electra-small: published with 13.55M parameters (KerasHub's" in said and "minilm-l12: published" not in said
+    assert "published with" not in shell("students", pico_bert).out
 
 
 def test_students_of_a_teacher_have_its_vocabulary(shell, pico_roberta):

@@ -86,8 +86,13 @@ def _listed(numbers: Sequence[int], total: int) -> tuple[int, ...]:
     if outside:
         raise UsageError(f"--layers: there is no layer {outside[0]}; the model has layers 0 to {total - 1}")
     ascending = sorted(set(numbers))
+    if len(ascending) == 1 < len(numbers):
+        raise UsageError(
+            f"--layers lists layer {numbers[0]} more than once; give {numbers[0]}, (with the comma) for this layer "
+            "alone, or how many layers to keep, such as 2"
+        )
     if list(numbers) != ascending:
-        expected = ",".join(map(str, ascending)) + ("," if len(ascending) == 1 else "")
+        expected = ",".join(map(str, ascending))
         raise UsageError(f"--layers must list each layer once, in ascending order; did you mean {expected}?")
     return tuple(numbers)
 

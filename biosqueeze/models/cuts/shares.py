@@ -2,8 +2,10 @@
 
 from transformers import PreTrainedConfig
 
+from biosqueeze.errors import UsageError
 from biosqueeze.models.families import family_of
 from biosqueeze.models.layers import query_group
+from biosqueeze.progress import note
 
 _MULTIPLES = (64, 32, 16, 8, 4)
 """AMX multiplies int8 tiles of 64 inputs by 16 outputs, and VNNI vectors of 4 inputs by 16 outputs."""
@@ -21,6 +23,26 @@ def widths_of_share(config: PreTrainedConfig, share: float) -> tuple[int, int]:
     multiple = kernel_multiple(round(neurons * share))
     kept = max(multiple, round(neurons * share / multiple) * multiple)
     return min(neurons, kept), max(1, round(heads * share)) * group
+
+
+def check_share(config: PreTrainedConfig, share: float) -> None:
+    """Check that a share cuts something, and print which share one head is where even that is more.
+
+    Raises:
+        UsageError: it is rounded to all neurons and heads.
+    """
+    family = family_of(config)
+    own = int(getattr(config, family.ffn_key)), int(getattr(config, family.heads_key))
+    if widths_of_share(config, share) == own:
+        smaller = next((part / 100 for part in range(99, 0, -1) if widths_of_share(config, part / 100) != own), None)
+        raise UsageError(
+            f"--width {share:g} is rounded to all {own[0]} neurons and {own[1]} heads, so nothing would be narrower; "
+            f"{'leave it out' if smaller is None else f'give {smaller:g} or less'}"
+        )
+    least = query_group(config)
+    if share < least / own[1]:
+        part = f"{least} of {own[1]} ({least / own[1]:.2g})"
+        note(f"--width {share:g} is below the smallest share of the heads, {part}, which is taken")
 
 
 def kernel_multiple(size: int) -> int:

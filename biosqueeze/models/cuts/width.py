@@ -63,6 +63,7 @@ def choose_widths(config: PreTrainedConfig, ffn: int | None, heads: int | None, 
         raise UsageError(
             f"--width, --ffn, --heads and --hidden cannot cut a model of type {family.name}, whose layers "
             f"{'share their weights' if family.shares_layers else 'have bottlenecks'}; give --layers"
+            f"{', or --embedding for fewer parameters' if family.embedding_projection else ''}"
         )
     all_heads, all_ffn = getattr(config, family.heads_key), getattr(config, family.ffn_key)
     size = config.hidden_size // all_heads

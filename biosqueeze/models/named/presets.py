@@ -27,7 +27,9 @@ class Preset:
     vocabulary: int = 30_522
     """Tokens of the published model."""
     millions: float
-    """Its parameters as its source prints them."""
+    """Its parameters as they were published."""
+    counted_in: str = ""
+    """Where this number is from, if not from `source`, whose own is rounded or counts another model."""
     source: str
     """The paper or model that the shape comes from."""
 
@@ -78,8 +80,13 @@ PRESETS: Mapping[str, Preset] = {
             millions=65,
             source=f"CompactBioBERT, {_COMPACT}",
         ),
-        # TinyBERT's own paper prints 14.5 with the uncased vocabulary; the 15 of Rohanian et al. is rounded from it.
-        _of_shape("tiny", 14.5, losses="tinybiobert"),
+        _of_shape(
+            "tiny",
+            14.35,
+            losses="tinybiobert",
+            counted_in="weights of huawei-noah/TinyBERT_General_4L_312D; its paper prints 14.5M, and Rohanian et al. "
+            "15M, although their cased vocabulary of 28,996 tokens gives 13.9M",
+        ),
         _of_shape("mobile", 25),
         _of_shape("bioformer-8l", 43, own_positions=True, vocabulary=_BIOFORMER),
         _of_shape("bioformer-16l", 42, own_positions=True, vocabulary=_BIOFORMER),
@@ -92,13 +99,22 @@ PRESETS: Mapping[str, Preset] = {
             source="Lewis et al. 2020, bio-lm, sections 4.1 and 7",
         ),
         _of_shape("minilm-l12", 33),
-        _of_shape("minilm-l6", 22),
-        _of_shape("minilm-l3", 17),
+        _of_shape(
+            "minilm-l6",
+            22.71,
+            counted_in="weights of sentence-transformers/all-MiniLM-L6-v2; the paper of MiniLM prints 22M",
+        ),
+        _of_shape("minilm-l3", 17.39, counted_in="weights of sentence-transformers/paraphrase-MiniLM-L3-v2"),
         _of_shape("bert-tiny", 4.4),
         _of_shape("bert-mini", 11.3),
         _of_shape("bert-small", 29.1),
         _of_shape("bert-medium", 41.7),
-        _of_shape("electra-small", 14),
+        _of_shape(
+            "electra-small",
+            13.55,
+            counted_in="KerasHub's electra_small_discriminator_uncased_en, with a dense layer of 0.07M on top; the "
+            "paper prints 14M",
+        ),
         _of_shape("electra-base", 110),
         _of_shape("modernbert-17m", 17, vocabulary=_MODERN),
         _of_shape("modernbert-32m", 32, vocabulary=_MODERN),

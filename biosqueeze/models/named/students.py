@@ -75,7 +75,7 @@ def build_student(teacher: Checkpoint, preset: str, seed: int, head: str = "as-i
     family = f"{row.own_family} of " if row.own_family else ""
     summary = (
         f"{row.name}: {family}{shape.layers} layers x {shape.hidden}, {shape.heads} heads, ffn {shape.ffn}, random "
-        f"weights (seed {seed}); from {teacher.name}: tokenizer{copied}"
+        f"weights (seed {seed}); from {teacher.name}: tokenizer{copied}{kept_family(loaded.model.config, row)}"
     )
     return Student(model, tokenizer, None, summary, has_head)
 
@@ -157,6 +157,14 @@ def _config_of_own_family(
     for key in ("id2label", "label2id", "problem_type"):
         setattr(config, key, copy.copy(getattr(teacher, key, None)))
     return config
+
+
+def kept_family(config: PreTrainedConfig, preset: Preset) -> str:
+    """Say for messages that a student is not of the family of its shape; "" where it is."""
+    family = family_of(config).name
+    if preset.shape is None or preset.own_family or preset.shape.family == family:
+        return ""
+    return f"; only the shape is that of a {preset.shape.family}, the family stays {family}"
 
 
 def plan_student(config: PreTrainedConfig, preset: Preset) -> PreTrainedConfig:
