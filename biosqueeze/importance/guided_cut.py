@@ -22,7 +22,7 @@ from biosqueeze.models.layers import encoder_layers, query_group
 from biosqueeze.progress import note, warn
 
 _TOKENS_PER_INPUT = 2
-"""With fewer, the least-squares fit of a layer is worse on other text than what was cut."""
+"""With fewer, the least-squares fit of a layer may be far worse on other text than what was cut."""
 
 
 @dataclass
@@ -69,16 +69,20 @@ class GuidedCut:
         """Whether cuts are repaired: as the guide says, but by default not on too few tokens, which is said."""
         if not self.guide.repairs:
             return False
-        widest: Any = encoder_layers(self.whole)[0].get_submodule(family_of(self.whole.config).ffn_output)
-        needed = _TOKENS_PER_INPUT * widest.in_features
-        if self.calibration.tokens >= needed:
+        if self.calibration.tokens >= self._needed:
             return True
-        few = f"{self.calibration.tokens:,} tokens are too few for a repair, which needs {needed:,}"
+        few = f"{self.calibration.tokens:,} tokens are too few for a repair, which needs {self._needed:,}"
         if self.guide.must_repair:
             warn(f"{few}: what is repaired may be worse than what was cut; give more --calibration data")
             return True
         note(f"not repaired: {few}; give more --calibration data")
         return False
+
+    @functools.cached_property
+    def _needed(self) -> int:
+        """Tokens that a repair needs."""
+        widest: Any = encoder_layers(self.whole)[0].get_submodule(family_of(self.whole.config).ffn_output)
+        return _TOKENS_PER_INPUT * int(widest.in_features)
 
     def restart(self) -> None:
         """Forget the cuts, to cut the whole model to another budget; its scores have chosen the shape."""
@@ -101,9 +105,11 @@ class GuidedCut:
             repair_depth(self.cut.model, Targets(before, self._text()), layers)
 
     def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
-        if self.guide.tries_layers and not self.repairs:
-            return parse_layers(str(count), model.config.num_hidden_layers)
         if self.guide.tries_layers:
+            if self.calibration.tokens < 2 * self._needed:  # half of them are for the comparison
+                few = f"{self.calibration.tokens:,} tokens are too few to try removals on"
+                note(f"layers are spread evenly: {few}, which needs {2 * self._needed:,}")
+                return parse_layers(str(count), model.config.num_hidden_layers)
             layers, lost = choose_layers_after_repair(model, count, self.calibration)
             self.cut.scores, self.cut.layers_by = replace(self.cut.scores, layers=lost), LOSS_AFTER_REPAIR
             return layers

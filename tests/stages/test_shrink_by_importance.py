@@ -88,8 +88,12 @@ def test_too_few_tokens_do_not_repair_by_default(shell, ner):
     facts = json.loads(result.out)
     assert not facts["repaired"] and facts["layers"] == [0, 3] and "layers_by" not in facts
     assert result.err.count("tokens are too few for a repair, which needs 128; give more") == 1
+    assert result.err.count("tokens are too few to try removals on, which needs 256") == 1
     plain = shell("shrink", ner, "--layers", "2", "--out", "plain")
     assert open_checkpoint(plain.path).weights_sha256() == open_checkpoint("spread").weights_sha256()
+    more = ("--calibration", "demo:ner", "--calibration-tokens", "180")
+    facts = json.loads(shell("shrink", ner, "--layers", "2", *more, "--out", "repaired", "--json").out)
+    assert facts["repaired"] and facts["layers"] == [0, 3] and 128 < facts["tokens"] < 256
     forced = shell("shrink", ner, "--ffn", "32", *few, "--repair", "least-squares", "--out", "forced", "--json")
     assert json.loads(forced.out)["repaired"] and "what is repaired may be worse than what was cut" in forced.err
 
