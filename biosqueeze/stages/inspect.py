@@ -131,6 +131,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "tokenizer": tokenizer_facts(checkpoint.path),
         "results": sorted(path.stem for path in (checkpoint.path / "results").glob("*.json")),
         "history": [_history_line(entry) for entry in checkpoint.history],
+        "cut": _cut_line(checkpoint.manifest.notes) if checkpoint.manifest else None,
     }
 
 
@@ -195,6 +196,17 @@ def _history_line(entry: HistoryEntry) -> str:
     return "  ".join([entry.created, entry.stage, *words])
 
 
+def _cut_line(notes: Mapping[str, Any]) -> str | None:
+    """Return how the last stage chose what it cut, and whether it repaired; None where it did so without data."""
+    if "repaired" not in notes:
+        return None
+    chosen = [notes["importance"]] if notes["importance"] else []
+    chosen += [f"{notes['layers_by']} (layers)"] if "layers_by" in notes else []
+    by = f"chosen by {' and '.join(chosen)}, " if chosen else ""
+    data = f", on {notes['tokens']:,} tokens of {notes['calibration']}" if notes["calibration"] else ""
+    return f"{by}{'repaired' if notes['repaired'] else 'not repaired'}{data}"
+
+
 def _blocks(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
     counts: Mapping[str, int] = facts["parameters"]
     total = max(1, counts["total"])
@@ -213,6 +225,7 @@ def _blocks(name: str, facts: Mapping[str, Any]) -> tuple[Block, ...]:
         ("tokenizer", _tokenizer_line(facts["tokenizer"])),
         ("results", ", ".join(facts["results"]) or "none"),
         *(("history", line) for line in facts["history"]),
+        *((("cut", facts["cut"]),) if facts["cut"] else ()),
     ]
     return (
         TextTable(f"{name}: parameters", ("part", "parameters", "share"), parts),

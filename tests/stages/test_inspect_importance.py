@@ -74,3 +74,18 @@ def test_layers_that_were_not_tried_have_no_score(shell, ner):
     rows = {row[0]: row[1] for line in shown.out.splitlines() if len(row := line.split()) > 1}
     assert rows["0"] == "-" and rows[f"x{removed}"].isdecimal() and "- was not tried" in shown.out
     assert "layers by loss-after-repair" in shown.out and Path("scores.png").stat().st_size > 1000
+
+
+def test_inspect_says_how_a_cut_was_chosen(shell, ner):
+    cuts = {
+        ("--layers", "3"): "chosen by loss-after-repair (layers), repaired",
+        ("--layers", "3", "--ffn", "32"): "chosen by fisher and loss-after-repair (layers), repaired",
+        ("--ffn", "32", "--importance", "wanda", "--repair", "none"): "chosen by wanda, not repaired",
+    }
+    for cut, said in cuts.items():
+        shell("shrink", ner, *cut, *NER, "--out", "small", "--force")
+        cell = json.loads(shell("inspect", "small", "--json").out)["cut"]
+        assert cell.startswith(f"{said}, on 41") and cell.endswith(" tokens of demo:ner")
+        assert cell in " ".join(shell("inspect", "small").out.split())
+    shell("shrink", ner, "--layers", "3", "--out", "plain")
+    assert json.loads(shell("inspect", "plain", "--json").out)["cut"] is None
