@@ -122,7 +122,7 @@ class BudgetSearch:
         return chosen
 
     def _layer_choice(self) -> LayerChoice:
-        if self.guide.name:
+        if self.guide.name and not self.guide.spreads_layers:
             return most_important
         return lambda count, layers: parse_layers(str(count), len(layers))  # as `shrink --layers` without importance
 

@@ -31,8 +31,8 @@ _TOKENS = 8_192
 
 def choose_layers(
     model: PreTrainedModel, keep: int, importance: Importance, calibration: Calibration, scores: UnitScores
-) -> tuple[int, ...]:
-    """Return the layers to keep, ascending.
+) -> tuple[tuple[int, ...], Tensor]:
+    """Choose layers: each time the least important one is removed, and the others are scored anew.
 
     Args:
         model: whose layers do not share their weights.
@@ -41,17 +41,22 @@ def choose_layers(
         calibration: for the importance.
         scores: of the whole model.
 
+    Returns:
+        the layers to keep, ascending, and the score of each layer when it was last compared, (layers,).
+
     Raises:
         UsageError: the importance does not score the layers of this family.
     """
     kept = list(range(model.config.num_hidden_layers))
+    last = torch.full((len(kept),), torch.nan, dtype=torch.float64)
     while len(kept) > keep:
         if scores.layers is None:
             raise UsageError(f"this importance scores no layers of a {model.config.model_type}; give another one")
+        last[kept] = scores.layers.double()
         del kept[int(scores.layers.argmin())]
         if len(kept) > keep:
             scores = importance.score(_trial(model, kept), calibration)
-    return tuple(kept)
+    return tuple(kept), last
 
 
 def _trial(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:

@@ -10,7 +10,7 @@ from biosqueeze.importance.options import ImportanceOptions
 from biosqueeze.importance.sources import CalibrationRequest, check_loss, fine_tuning_data, has_loss, open_request
 from biosqueeze.models.cuts.depth import whole_number
 from biosqueeze.models.families import family_of
-from biosqueeze.progress import note
+from biosqueeze.progress import note, warn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 128
 """Tokens of a line of calibration text."""
+_MORE = "(more --calibration data, or --calibration-tokens)"
+_TOKENS_PER_INPUT = 2
+"""With fewer, the least-squares fit of a layer may be far worse on other text than what was cut."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,10 @@ class Guide:
     """Whether --repair least-squares was given, so that a cut is repaired on however little data."""
     tries_layers: bool = False
     """Whether a number of layers is chosen by what is lost after repair, and not by the importance."""
+    spreads_layers: bool = False
+    """Whether they are spread evenly, where there are too few tokens to try that."""
+    advice: str = ""
+    """How a cut without data is chosen, and what would be better."""
 
     @property
     def importance(self) -> Importance | None:
@@ -41,16 +48,37 @@ class Guide:
 
     def chooses_layers(self, layers: str | None) -> bool:
         """Return whether --layers is a number of layers that are chosen by data."""
-        return (self.tries_layers or self.name is not None) and _is_number(layers)
+        is_chosen = self.tries_layers or (self.name is not None and not self.spreads_layers)
+        return is_chosen and _is_number(layers)
+
+    def limited(self, config: "PreTrainedConfig", tokens: int) -> "Guide":
+        """Return the guide without what so few tokens are too few for, which is said.
+
+        Args:
+            config: of the model that is cut.
+            tokens: of the calibration data.
+        """
+        needed = _TOKENS_PER_INPUT * int(getattr(config, family_of(config).ffn_key))
+        guide, few = self, f"{tokens:,} tokens are too few"
+        if guide.tries_layers and tokens < 2 * needed:  # half of them are for the comparison
+            note(f"layers are spread evenly: {few} to try removals on, which needs {2 * needed:,} {_MORE}")
+            guide = replace(guide, tries_layers=False, spreads_layers=True)
+        if not guide.repairs or tokens >= needed:
+            return guide
+        if guide.must_repair:
+            warn(f"{few} for a repair, which needs {needed:,}: it may be worse than what was cut {_MORE}")
+            return guide
+        note(f"not repaired: {few} for that, which needs {needed:,} {_MORE}")
+        return replace(guide, repairs=False)
 
     @property
     def steps(self) -> tuple[str, ...]:
         """Say for the plan how the cut is guided."""
-        what = "heads, neurons and hidden dimensions " if self.tries_layers else ""
+        what = "heads, neurons and hidden dimensions " if self.tries_layers or self.spreads_layers else ""
         chosen = (f"choose {what}by {self.name}",) if self.name else ()
         data = (self.request.summary,) if self.request else ()
         repaired = ("repair by least squares",) if self.repairs else ()
-        return (*data, *chosen, *repaired)
+        return (*((self.advice,) if self.advice else ()), *data, *chosen, *repaired)
 
 
 def with_calibration(options: Any, source: Checkpoint, config: "PreTrainedConfig", *, narrows: bool) -> Any:
@@ -67,7 +95,6 @@ def with_calibration(options: Any, source: Checkpoint, config: "PreTrainedConfig
         return options
     if data := fine_tuning_data(source):
         return replace(options, calibration=data, sources={**options.sources, "calibration": "fine-tuning"})
-    note("what is kept is chosen by magnitude; --calibration DATA, of the task or text, loses far less")
     return options
 
 
@@ -89,7 +116,7 @@ def plan_guide(
     """
     name = options.importance_name
     if name is None and options.repair != "least-squares":
-        return _without_data(options)
+        return replace(_without_data(options), advice=_advice(source, config, widths, layers))
     _check_family(config)
     _check_something_is_cut(options, widths, layers)
     problem = _repair_problem(config, widths)
@@ -117,7 +144,7 @@ def plan_guide(
     if problem and options.repair == "auto":
         note(f"not repaired: least squares {problem}")
     tries = options.importance is None and may_repair and _is_number(layers)
-    return Guide(name, request, may_repair, options.repair == "least-squares", tries)
+    return Guide(name, request, may_repair, options.repair == "least-squares", tries).limited(config, request.tokens)
 
 
 def is_guided(options: ImportanceOptions, config: "PreTrainedConfig", layers: str | None) -> bool:
@@ -155,6 +182,23 @@ def _without_data(options: Any, name: str | None = None) -> Guide:
     if options.is_given("calibration_tokens"):
         raise UsageError("--calibration-tokens has no effect on a cut that reads no data; give --calibration too")
     return Guide(name)
+
+
+def _advice(source: Checkpoint, config: "PreTrainedConfig", widths: "Widths", layers: str | None) -> str:
+    """Say how a cut without data is chosen, and which data would be better; "" where nothing is chosen."""
+    data, family = source.task.data if source.task else None, family_of(config)
+    if not widths.empty and family.supports_narrowing:
+        missing = f" (those of the fine-tuning, {data}, are not here)" if data else ""
+        return (
+            "choose by magnitude, and do not repair: --calibration DATA, of the task or text, loses far less" + missing
+        )
+    if _is_number(layers) and not family.shares_layers:
+        known = fine_tuning_data(source) or "DATA"
+        return (
+            "spread the layers evenly, and do not repair: where no long training follows, --calibration "
+            f"{known} loses far less"
+        )
+    return ""
 
 
 def _is_number(layers: str | None) -> bool:

@@ -18,11 +18,8 @@ from biosqueeze.models.cuts.streams import CalibrationText
 from biosqueeze.models.cuts.unit_scores import UnitScores
 from biosqueeze.models.cuts.width import Widths, narrow
 from biosqueeze.models.families import family_of
-from biosqueeze.models.layers import encoder_layers, query_group
-from biosqueeze.progress import note, warn
-
-_TOKENS_PER_INPUT = 2
-"""With fewer, the least-squares fit of a layer may be far worse on other text than what was cut."""
+from biosqueeze.models.layers import query_group
+from biosqueeze.progress import note
 
 
 @dataclass
@@ -53,8 +50,10 @@ class GuidedCut:
             calibration: the data of its request; empty where it has none.
             model: that is cut.
         """
-        self.guide, self.whole, self.cut = guide, model, CutModel(model)
+        self.whole, self.cut = model, CutModel(model)
         self.calibration = calibration if guide.request else Calibration()
+        is_short = guide.request is not None and self.calibration.tokens < guide.request.tokens
+        self.guide = guide.limited(model.config, self.calibration.tokens) if is_short else guide
 
     @functools.cached_property
     def scores(self) -> UnitScores:
@@ -63,26 +62,6 @@ class GuidedCut:
             return UnitScores()
         importance = self.guide.importance or open_importance(WITHOUT_DATA)
         return importance.score(self.whole, self.calibration)
-
-    @functools.cached_property
-    def repairs(self) -> bool:
-        """Whether cuts are repaired: as the guide says, but by default not on too few tokens, which is said."""
-        if not self.guide.repairs:
-            return False
-        if self.calibration.tokens >= self._needed:
-            return True
-        few = f"{self.calibration.tokens:,} tokens are too few for a repair, which needs {self._needed:,}"
-        if self.guide.must_repair:
-            warn(f"{few}: what is repaired may be worse than what was cut; give more --calibration data")
-            return True
-        note(f"not repaired: {few}; give more --calibration data")
-        return False
-
-    @functools.cached_property
-    def _needed(self) -> int:
-        """Tokens that a repair needs."""
-        widest: Any = encoder_layers(self.whole)[0].get_submodule(family_of(self.whole.config).ffn_output)
-        return _TOKENS_PER_INPUT * int(widest.in_features)
 
     def restart(self) -> None:
         """Forget the cuts, to cut the whole model to another budget; its scores have chosen the shape."""
@@ -98,25 +77,25 @@ class GuidedCut:
         before = self.cut.model
         if isinstance(layers, int):
             layers = self._choose_layers(before, layers)
-            note(f"keep layers {', '.join(map(str, layers))}")
+            by = f"chosen by {self.cut.layers_by}" if self.cut.layers_by else "spread evenly"
+            note(f"keep layers {', '.join(map(str, layers))}, {by}")
         self.cut.layers = layers
         self.cut.model, self.cut.differences["layers"] = keep_layers(before, layers)
-        if self.repairs:
+        if self.guide.repairs:
             repair_depth(self.cut.model, Targets(before, self._text()), layers)
 
     def _choose_layers(self, model: PreTrainedModel, count: int) -> tuple[int, ...]:
+        if self.guide.spreads_layers:
+            self.cut.scores, self.cut.layers_by = replace(self.cut.scores, layers=None), None
+            return parse_layers(str(count), model.config.num_hidden_layers)
         if self.guide.tries_layers:
-            if self.calibration.tokens < 2 * self._needed:  # half of them are for the comparison
-                few = f"{self.calibration.tokens:,} tokens are too few to try removals on"
-                note(f"layers are spread evenly: {few}, which needs {2 * self._needed:,}")
-                return parse_layers(str(count), model.config.num_hidden_layers)
             layers, lost = choose_layers_after_repair(model, count, self.calibration)
             self.cut.scores, self.cut.layers_by = replace(self.cut.scores, layers=lost), LOSS_AFTER_REPAIR
             return layers
         if self.guide.importance is None:
             raise ValueError("a number of layers needs an importance")
-        layers = choose_layers(model, count, self.guide.importance, self.calibration, self.scores)
-        self.cut.scores, self.cut.layers_by = self.scores, self.guide.name
+        layers, scores = choose_layers(model, count, self.guide.importance, self.calibration, self.scores)
+        self.cut.scores, self.cut.layers_by = replace(self.scores, layers=scores), self.guide.name
         return layers
 
     def narrow(self, widths: Widths) -> None:
@@ -135,7 +114,7 @@ class GuidedCut:
             if before is self.whole and self.cut.layers_by is None:
                 self.cut.layers_by, self.cut.scores = self.guide.name, scores
             self.cut.scores = replace(scores, layers=self.cut.scores.layers)
-        if self.repairs:
+        if self.guide.repairs:
             repair_width(self.cut.model, before, narrowed.kept, self._text())
 
     def saved_scores(self, total: int) -> SavedScores | None:
@@ -159,7 +138,7 @@ class GuidedCut:
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest records of a guided cut."""
-        if self.guide == Guide():
+        if self.guide.name is None and self.guide.request is None:
             return {}
         tried = {"layers_by": LOSS_AFTER_REPAIR} if self.cut.layers_by == LOSS_AFTER_REPAIR else {}
         return {
@@ -167,7 +146,7 @@ class GuidedCut:
             **tried,
             "calibration": self.guide.request.source if self.guide.request else None,
             "tokens": self.calibration.tokens,
-            "repaired": self.repairs,
+            "repaired": self.guide.repairs,
         }
 
     def _scores_of(self, model: PreTrainedModel) -> UnitScores | None:

@@ -19,6 +19,9 @@ class KeptShape:
     widths: Widths
     guide: Guide
     steps: tuple[str, ...]
+    """What is kept, as it is known without weights."""
+    choice: tuple[str, ...] = ()
+    """How layers are chosen, for the plan; a run says which they are."""
     embedding_data: CalibrationRequest | None = None
     """Whose tokens count for smaller embeddings."""
 
@@ -39,18 +42,18 @@ def described(
         widths: that are kept.
         rounding: how the neurons were rounded.
     """
-    steps, total = [], config.num_hidden_layers
+    steps, choice, total = list[str](), list[str](), config.num_hidden_layers
     layers = parse_layers_of(config, kept_layers) if kept_layers is not None else None
     if layers is not None and guide.chooses_layers(kept_layers):
         removed = "the one without which the repaired rest loses least" if guide.tries_layers else "the least important"
-        steps.append(f"keep {len(layers)} of {total} layers: remove {removed}, one at a time")
+        choice.append(f"keep {len(layers)} of {total} layers: remove {removed}, one at a time")
     elif layers is not None:
         steps.append(f"keep layers {', '.join(map(str, layers))} of 0 to {total - 1}")
     if widths.ffn is not None:
         steps.append(f"keep {widths.ffn} feed-forward neurons in each layer{rounding}")
     steps.extend(_head_steps(config, widths))
     chosen = len(layers) if layers is not None and guide.chooses_layers(kept_layers) else layers
-    return KeptShape(chosen, widths, guide, tuple(steps))
+    return KeptShape(chosen, widths, guide, tuple(steps), tuple(choice))
 
 
 def _head_steps(config: PreTrainedConfig, widths: Widths) -> list[str]:

@@ -22,6 +22,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 16
 _BLOCK = "█"
 _UNTRIED = "-"
+_RENEWED = ", scored anew after each removal"
 _BLOCK_PERCENT = 5
 
 
@@ -144,7 +145,7 @@ def _layers_table(scores: CutScores) -> TextTable:
         for layer, value in zip(scores.scored_layers(), values, strict=True)
     ]
     untried = f", {_UNTRIED} was not tried" if np.isnan(values).any() else ""
-    title = f"layers of the model before the cut; 100 is the most important one{cut}{untried}"
+    title = f"layers of the model before the cut{_RENEWED if cut else ''}; 100 is the most important one{cut}{untried}"
     return TextTable(title, ("layer", "importance", f"a block is {_BLOCK_PERCENT}"), tuple(rows))
 
 

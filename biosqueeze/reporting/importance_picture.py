@@ -1,5 +1,6 @@
 """Draw the scores that a checkpoint was cut by as a picture."""
 
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ _COLOURS = "Blues"
 _ACCENT, _PALE, _CUT = "#08519c", "#9ecae1", "#d9822b"
 _DARK = 60  # percent of the highest, above which a cell is so dark that its number is white
 _LOG_RATIO = 30  # layers whose scores span more than this are drawn on a logarithmic axis
+_LETTERS = 10  # of the title in an inch
 _LEAST = 0.01  # percent: the lower end of a logarithmic scale
 
 
@@ -28,7 +30,7 @@ def save_picture(scores: CutScores, path: Path) -> None:
     widths = [2.2 + 0.36 * arrays[kind].shape[1] if kind == "heads" else 4.6 for kind in drawn]
     rows = max(len(arrays[kind]) for kind in drawn)
     figure = Figure(figsize=(sum(widths), 1.9 + 0.36 * rows), layout="constrained")
-    figure.suptitle(scores.saved.summary)
+    figure.suptitle(textwrap.fill(scores.saved.summary, int(_LETTERS * sum(widths))))
     panels = figure.subplots(1, len(drawn), squeeze=False, width_ratios=widths)[0]
     for axes, kind in zip(panels, drawn, strict=True):
         _PANELS[kind](axes, scores)
@@ -115,7 +117,7 @@ def _draw_layers(axes: "Axes", scores: CutScores) -> None:
     axes.set_yticks(places, map(str, layers))
     axes.set_ylim(len(values) - 0.5, -0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    crossed = "\ncross: was cut" if cut.any() else ""
+    crossed = "\ncross: was cut; scored anew after each removal" if cut.any() else ""
     axes.set_xlabel(f"% of the most important layer{', logarithmic' if is_wide else ''}{crossed}")
     axes.set_title(f"layers of the model before the cut\n{len(values)} layers", fontsize="medium")
 

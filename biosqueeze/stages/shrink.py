@@ -152,7 +152,7 @@ def _plan_cut(
     cut = _kept_shape(options, source, config)
     smaller = embedding_config(config, options.embedding)
     changed, layers = narrowed_config(smaller, cut.widths), cut.layer_numbers()
-    steps = (*cut.guide.steps, *cut.steps)
+    steps = (*cut.guide.steps, *cut.choice, *cut.steps)
     if layers is None:
         return steps, changed
     if not isinstance(cut.layers, int):
@@ -323,10 +323,11 @@ def _cut(options: Options, source: Checkpoint) -> _ShrunkModel:
     vocabulary = plan_vocabulary(source, options, loaded.model.config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), vocabulary, options.seed)
     request = shape.guide.request or shape.embedding_data
-    _note_all(shape.guide.steps)
     calibration = read_calibration(request, source, start.model, start.tokenizer)
     start = _with_embedding(start, options, calibration if shape.embedding_data else None)
-    return _cut_to(shape, GuidedCut(shape.guide, calibration, start.model), start)
+    guided = GuidedCut(shape.guide, calibration, start.model)
+    _note_all(guided.guide.steps)
+    return _cut_to(shape, guided, start)
 
 
 def _with_embedding(start: _ShrunkModel, options: Options, text: "Calibration | None") -> _ShrunkModel:
@@ -354,9 +355,10 @@ def _cuts_to_budgets(options: Options, source: Checkpoint) -> Iterator[tuple[str
     search = open_search(options, source, config)
     start = _with_vocabulary(_whole(source, loaded, options.seed), search.vocabulary, options.seed)
     search = search.timed()  # minutes, so after the weights were checked
-    _note_all(search.guide.steps)
     calibration = read_calibration(search.guide.request, source, start.model, start.tokenizer)
     guided = GuidedCut(search.guide, calibration, start.model)
+    search = replace(search, guide=guided.guide)
+    _note_all(search.guide.steps)
     for choice in search.choose(guided.scores):
         guided.restart()
         shape = described(search.guide, start.model.config, choice.layers, choice.widths)

@@ -19,7 +19,7 @@ from biosqueeze.models.tokenizers.new_vocabulary import check_padding, vocabular
 from biosqueeze.models.tokenizers.tokenizer import build_tokenizer, tokenizer_family
 from biosqueeze.models.tokenizers.tokenizer_settings import ROLES, check_tokenizer
 from biosqueeze.options.rules import is_given
-from biosqueeze.progress import collect_warnings, warn
+from biosqueeze.progress import collect_warnings, quietly, warn
 from biosqueeze.tasks.sniffing import may_be_labelled
 from biosqueeze.vocabularies.cut_tokenizer import cut_tokenizer
 from biosqueeze.vocabularies.former_tokens import find_former_tokens
@@ -108,7 +108,7 @@ def _plan_cut(source: Checkpoint, options: VocabularyOptions) -> VocabularyChang
     coverage = int(usage.counts[list(kept.ids)].sum()) / usage.total
     facts |= {"tokens_of_text": usage.total, "coverage": coverage}
     if coverage < 1 and not any(map(is_stream, options.vocab_keep)):
-        with collect_warnings():  # those of the first count
+        with collect_warnings(), quietly():  # the first count has said what is read
             facts["tokens_of_text_after"] = texts.count(cut).total
     if loses_tokens(facts):
         warn(

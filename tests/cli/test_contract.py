@@ -124,7 +124,9 @@ def test_unknown_words_get_a_suggestion(shell: Shell, tmp_path: Path) -> None:
     assert shell("shrink", tmp_path, "--layer", "2").code == 2
 
 
-@pytest.mark.parametrize(("stdin", "says"), [("", "got nothing"), ("a\nb\n", "got 2 lines")])
+@pytest.mark.parametrize(
+    ("stdin", "says"), [("", "got nothing"), ("a\nb\n", "got 2 lines"), ('{"path": "a"}\n', "leave --json out")]
+)
 def test_a_dash_wants_exactly_one_path(shell: Shell, stdin: str, says: str) -> None:
     said = shell("inspect -", stdin=stdin)
     assert said.code == 2

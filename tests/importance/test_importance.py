@@ -271,18 +271,21 @@ def test_layers_are_removed_one_at_a_time(calibrated):
     silence(model.bert.encoder.layer[1])
     influence = open_importance("block-influence")
     scores = influence.score(model, calibration)
-    layers = choose_layers(model, 3, influence, calibration, scores)
-    assert layers == (0, 2, 3) and scores.layers.argmin() == 1
+    layers, compared = choose_layers(model, 3, influence, calibration, scores)
+    assert layers == (0, 2, 3) and compared.argmin() == 1 and torch.equal(compared, scores.layers)
 
 
 def test_layers_are_scored_anew_after_each_removal(calibrated):
     model, importance = pico.model_of("bert", 200, "token-classification", seed=11), open_importance("leave-one-out")
     calibration, kept = calibrated("bert")[1], [0, 1, 2, 3]
-    scores = importance.score(model, calibration)
+    scores, last = importance.score(model, calibration), {}
     while len(kept) > 1:
-        del kept[int(importance.score(keep_layers(model, kept)[0], calibration).layers.argmin())]
+        anew = importance.score(keep_layers(model, kept)[0], calibration).layers
+        last |= dict(zip(kept, anew.tolist(), strict=True))
+        del kept[int(anew.argmin())]
     assert kept != [int(scores.layers.argmax())]
-    assert choose_layers(model, 1, importance, calibration, scores) == tuple(kept)
+    layers, compared = choose_layers(model, 1, importance, calibration, scores)
+    assert layers == tuple(kept) and compared.tolist() == [last[layer] for layer in range(4)]
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -50,7 +50,7 @@ def test_layers_and_width_at_once(shell, ner):
     result = shell("shrink", ner, *cut, "--out", "small", "--json")
     facts = json.loads(result.out)
     assert len(facts["layers"]) == 2 and not facts["repaired"]
-    assert f"keep layers {facts['layers'][0]}, {facts['layers'][1]}" in result.err.splitlines()
+    assert f"keep layers {facts['layers'][0]}, {facts['layers'][1]}, chosen by taylor" in result.err.splitlines()
     saved = load_scores(open_checkpoint("small"))
     assert saved.layers == tuple(facts["layers"]) == open_checkpoint("small").manifest.history[-1].layers
     assert saved.scores.heads.shape == (2, 4) and saved.scores.layers.shape == (4,)
@@ -62,7 +62,8 @@ def test_a_number_of_layers_is_chosen_after_repair(shell, ner):
     assert "keep 3 of 4 layers: remove the one without which the repaired rest loses least, one at a time" in planned
     result = shell(*cut, "--out", "chosen", "--json")
     facts = json.loads(result.out)
-    assert f"keep layers {', '.join(map(str, facts['layers']))}" in result.err
+    assert f"keep layers {', '.join(map(str, facts['layers']))}, chosen by loss-after-repair\n" in result.err
+    assert "one at a time" not in result.err
     assert facts["repaired"] and "importance" not in {key for key, value in facts.items() if value}
     listed = ",".join(map(str, facts["layers"]))
     shell("shrink", ner, "--layers", listed, *NER, "--out", "listed")
@@ -82,20 +83,50 @@ def test_the_losses_of_tried_layers_are_kept(shell, ner):
     assert json.loads(shown.out)["importance"]["layers"] == [None, *lost[1:].tolist()]
 
 
-def test_too_few_tokens_do_not_repair_by_default(shell, ner):
-    few = ("--calibration", "demo:ner", "--calibration-tokens", "60")
+@pytest.mark.parametrize("asked", [60, 400])
+def test_too_few_tokens_do_not_repair_by_default(shell, ner, asked):
+    Path("few.txt").write_text("aspirin fever heart " * 5 + "\n")
+    source = "demo:ner" if asked == 60 else "few.txt"
+    few = ("--calibration", source, "--calibration-tokens", asked)
     result = shell("shrink", ner, "--layers", "2", *few, "--out", "spread", "--json")
+    assert result.code == 0, result.err
     facts = json.loads(result.out)
     assert not facts["repaired"] and facts["layers"] == [0, 3] and "layers_by" not in facts
-    assert result.err.count("tokens are too few for a repair, which needs 128; give more") == 1
+    assert result.err.count("tokens are too few for that, which needs 128 (more --calibration data, or") == 1
     assert result.err.count("tokens are too few to try removals on, which needs 256") == 1
+    said = result.err.splitlines()
+    assert "repair by least squares" not in said and "one at a time" not in result.err
+    assert any(line.startswith("keep layers 0, 3") for line in said)
     plain = shell("shrink", ner, "--layers", "2", "--out", "plain")
     assert open_checkpoint(plain.path).weights_sha256() == open_checkpoint("spread").weights_sha256()
+
+
+def test_more_tokens_repair_and_a_request_always_does(shell, ner):
     more = ("--calibration", "demo:ner", "--calibration-tokens", "180")
     facts = json.loads(shell("shrink", ner, "--layers", "2", *more, "--out", "repaired", "--json").out)
     assert facts["repaired"] and facts["layers"] == [0, 3] and 128 < facts["tokens"] < 256
-    forced = shell("shrink", ner, "--ffn", "32", *few, "--repair", "least-squares", "--out", "forced", "--json")
-    assert json.loads(forced.out)["repaired"] and "what is repaired may be worse than what was cut" in forced.err
+    few = ("--calibration", "demo:ner", "--calibration-tokens", "60", "--repair", "least-squares")
+    forced = shell("shrink", ner, "--ffn", "32", *few, "--out", "forced", "--json")
+    assert json.loads(forced.out)["repaired"] and forced.err.count("it may be worse than what was cut") == 1
+
+
+def test_a_plan_with_too_few_tokens_promises_no_repair(shell, ner):
+    few = ("--calibration", "demo:ner", "--calibration-tokens", "60", "--dry-run")
+    said = shell("shrink", ner, "--layers", "2", *few).err
+    assert "keep layers 0, 3 of 0 to 3" in said and "not repaired: 60 tokens are too few" in said
+    assert "least squares" not in said and "one at a time" not in said
+    budget = shell("shrink", ner, "--flops", "0.5", "--calibration", "demo:ner", "--calibration-tokens", "60").err
+    assert "the loss after repair decides" not in budget and "not repaired: 60 tokens" in budget
+
+
+def test_cuts_without_data_say_so_and_what_would_be_better(shell, ner, pico_bert):
+    for source, cut in ((pico_bert, ("--width", "0.5")), (ner, ("--params", "20K"))):
+        for mode in ([], ["--dry-run"]):
+            said = shell("shrink", source, *cut, *mode, "--out", "small", "--force").err
+            assert "choose by magnitude, and do not repair: --calibration DATA, of the task or text" in said
+    said = shell("shrink", ner, "--layers", "2", "--out", "spread").err
+    assert "spread the layers evenly, and do not repair: where no long training follows, --calibration DATA" in said
+    assert "evenly" not in shell("shrink", ner, "--layers", "0,2", "--out", "listed").err
 
 
 def test_a_run_says_how_it_chose_and_repaired(shell, ner):
@@ -208,7 +239,8 @@ def test_data_that_are_gone_are_named(shell, tuned):
     shutil.rmtree("tags")
     result = shell("shrink", tuned, "--ffn", 32, "--json", "--out", "cut")
     assert result.code == 0 and "importance" not in json.loads(result.out)
-    assert "chosen by magnitude; --calibration DATA" in result.err
+    assert "choose by magnitude, and do not repair: --calibration DATA" in result.err
+    assert "(those of the fine-tuning, tags, are not here)" in result.err
 
 
 def test_an_importance_names_the_data_that_are_gone(shell, tuned):

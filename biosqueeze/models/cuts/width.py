@@ -101,7 +101,7 @@ def _heads_for(hidden: int, heads: int | None, size: int, all_heads: int) -> tup
 
 
 def _multiples(size: int, count: int) -> str:
-    return ", ".join(str(size * n) for n in range(1, count + 1))
+    return ", ".join(str(size * n) for n in range(1, count)) or "none"
 
 
 def _check_group(config: PreTrainedConfig, heads: int) -> None:
