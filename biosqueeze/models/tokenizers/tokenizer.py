@@ -70,7 +70,7 @@ def _read_tokenizer(
         return add_tokens(from_sentencepiece(file, family.name, settings, common, keeps_case), path)
     raise SqueezeError(
         f"{checkpoint.name} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json with merges.txt, or "
-        f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files into the checkpoint's directory"
+        f"{' or '.join(SENTENCEPIECE_FILES)}); copy those files there"
     )
 
 
