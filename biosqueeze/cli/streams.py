@@ -104,4 +104,9 @@ def _path_on_stdin() -> str:
         raise UsageError("- expects a path on standard input and got nothing; did the command before it fail?")
     if len(lines) > 1:
         raise UsageError(f"- expects one path on standard input and got {len(lines)} lines; pipe one checkpoint")
+    if lines[0].startswith("{"):
+        raise UsageError(
+            "- expects a path on standard input and got JSON; leave --json out of the command before it, which then "
+            "prints the path"
+        )
     return lines[0]
