@@ -69,7 +69,7 @@ class Guide:
             warn(f"{few} for a repair, which needs {needed:,}: it may be worse than what was cut {_MORE}")
             return guide
         note(f"not repaired: {few} for that, which needs {needed:,} {_MORE}")
-        return replace(guide, repairs=False)
+        return replace(guide, repairs=False, request=guide.request if guide.name else None)
 
     @property
     def steps(self) -> tuple[str, ...]:

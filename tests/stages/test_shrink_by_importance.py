@@ -91,7 +91,7 @@ def test_too_few_tokens_do_not_repair_by_default(shell, ner, asked):
     result = shell("shrink", ner, "--layers", "2", *few, "--out", "spread", "--json")
     assert result.code == 0, result.err
     facts = json.loads(result.out)
-    assert not facts["repaired"] and facts["layers"] == [0, 3] and "layers_by" not in facts
+    assert "repaired" not in facts and facts["layers"] == [0, 3] and "calibrate on at most" not in result.err
     assert result.err.count("tokens are too few for that, which needs 128 (more --calibration data, or") == 1
     assert result.err.count("tokens are too few to try removals on, which needs 256") == 1
     said = result.err.splitlines()
